@@ -66,7 +66,7 @@ bench-fake: $(READY) ## Measure throughput and resource usage of the fake under 
 FUZZ := .tools/fuzz
 SECONDS ?= 60
 fuzz: $(FUZZ)/.ready ## Fuzz the parsers of received bytes, SECONDS=60 for each target (ARGS="http2", ARGS="--help")
-	@$(FUZZ)/bin/python -m proofs.fuzz --seconds $(SECONDS) $(ARGS)
+	@PYTHONPATH=service $(FUZZ)/bin/python -m proofs.fuzz --seconds $(SECONDS) $(ARGS)
 
 bench-producer: $(READY) ## Measure what a producer puts into the fake per second of CPU time, as JSON (ARGS="--help")
 	@$(BIN)/python -m proofs.benchmarks.producer $(ARGS)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from efo import aio, deserializers, events, sync
+    from efo.aws.role import AssumedRole
     from efo.consumer.consume import consume
     from efo.consumer.consumer import Consumer
     from efo.consumer.handlers.deserialize import BatchValueHandler, RecordValueHandler, deserialize, deserialize_record
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
         ConsumerNotActiveError,
         ConsumerNotFoundError,
         ConsumerReplacedError,
+        CredentialsError,
         DeliveryError,
         DeserializationError,
         EfoError,
@@ -64,6 +66,7 @@ if TYPE_CHECKING:
         OrderError,
         ProducerClosedError,
         ProtocolError,
+        ProxyError,
         ResourceInUseError,
         ResourceNotFoundError,
         SchemaNotLoadedError,
@@ -75,11 +78,11 @@ if TYPE_CHECKING:
         ThrottledError,
         TlsError,
         TransportError,
+        WrongEndpointError,
     )
     from efo.events import Event, Observer, ignore_events
     from efo.kinesis.aws.client import open_kinesis
-    from efo.kinesis.aws.role import AssumedRole
-    from efo.kinesis.client import Connect, KinesisClient, Sign
+    from efo.kinesis.client import Connect, Correct, KinesisClient, Sign
     from efo.kinesis.control_plane import ControlPlane
     from efo.leases.inspection import Inspection
     from efo.leases.opening import open_lease_store
@@ -163,17 +166,18 @@ _NAMES = {
     "efo.deserializers.base": "Deserializer",
     "efo.errors": (
         "AccessDeniedError ChecksumError ConfigurationError ConsumerLimitError ConsumerNotActiveError "
-        "ConsumerNotFoundError ConsumerReplacedError DeliveryError DeserializationError EfoError EventError "
-        "ExpiredCredentialsError ExpiredIteratorError FanOutRefusedError FrameError GoAwayError HandlerError "
-        "InternalFailureError IsolateShardError KmsError LeaseError LeaseLostError LeaseStoreCorruptError "
+        "ConsumerNotFoundError ConsumerReplacedError CredentialsError DeliveryError DeserializationError EfoError "
+        "EventError ExpiredCredentialsError ExpiredIteratorError FanOutRefusedError FrameError GoAwayError "
+        "HandlerError InternalFailureError IsolateShardError KmsError LeaseError LeaseLostError LeaseStoreCorruptError "
         "LeaseStoreUnavailableError MissingExtraError NotHttp2Error NotVisibleError OrderError ProducerClosedError "
-        "ProtocolError ResourceInUseError ResourceNotFoundError SchemaNotLoadedError ServiceError ShardGoneError "
-        "ShardNotReadError SilenceError StreamResetError ThrottledError TlsError TransportError"
+        "ProtocolError ProxyError ResourceInUseError ResourceNotFoundError SchemaNotLoadedError ServiceError "
+        "ShardGoneError ShardNotReadError SilenceError StreamResetError ThrottledError TlsError TransportError "
+        "WrongEndpointError"
     ),
     "efo.events": "Event Observer ignore_events",
     "efo.kinesis.aws.client": "open_kinesis",
-    "efo.kinesis.aws.role": "AssumedRole",
-    "efo.kinesis.client": "Connect KinesisClient Sign",
+    "efo.aws.role": "AssumedRole",
+    "efo.kinesis.client": "Connect Correct KinesisClient Sign",
     "efo.kinesis.control_plane": "ControlPlane",
     "efo.leases.opening": "open_lease_store",
     "efo.leases.inspection": "Inspection",
@@ -245,6 +249,8 @@ __all__ = (
     "ConsumerSettings",
     "ConsumerStatus",
     "ControlPlane",
+    "Correct",
+    "CredentialsError",
     "DeadLetter",
     "DeadLetterSink",
     "Delivery",
@@ -309,6 +315,7 @@ __all__ = (
     "ProducerRecord",
     "ProducerSettings",
     "ProtocolError",
+    "ProxyError",
     "PutResult",
     "ReadMode",
     "Readings",
@@ -357,6 +364,7 @@ __all__ = (
     "TraceExtractor",
     "TransportError",
     "WorkerProcesses",
+    "WrongEndpointError",
     "aio",
     "balanced_assignment",
     "combine_observers",

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 from collections.abc import Callable, Iterator
+from enum import Enum
 from math import inf, isfinite
+from pathlib import PurePath
 from typing import Any, Final
 
 from efo.errors import ConfigurationError
@@ -17,14 +20,22 @@ def check_text(name: str, value: object, what: str) -> None:
         raise ConfigurationError(f"{name}={shown(value)}: expected {what}")
     if not value.strip():
         raise ConfigurationError(f"{name} is empty: expected {what}")
-    if value != value.strip() or not value.isprintable():
-        raise ConfigurationError(f"{name}={shown(value)}: expected {what}, without blanks around it")
+    if not is_clean(value):
+        raise ConfigurationError(f"{name}: expected {what}, without blanks around it and control characters")
+
+
+def is_clean(text: str) -> bool:
+    """Return whether a text has neither blanks around it nor control characters."""
+    return text == text.strip() and text.isprintable()
 
 
 def check_type(name: str, value: object, kind: type | tuple[type, ...], what: str) -> None:
-    """Check that the value is an instance of this class, or of one of these. `what`: what is expected."""
+    """Check that the value is an instance of this class, or of one of these. `what`: what is expected.
+
+    Of a text, the message names only that it is one: it may be a key of a record.
+    """
     if not isinstance(value, kind):
-        raise ConfigurationError(f"{name}={shown(value)}: expected {what}")
+        raise ConfigurationError(f"{name}={'<str>' if isinstance(value, str) else shown(value)}: expected {what}")
 
 
 def check_callable(name: str, value: object, what: str, *parameters: str) -> None:
@@ -129,13 +140,38 @@ def signature_of(function: Callable[..., Any]) -> inspect.Signature | None:
 
 
 def shown(value: object) -> str:
-    """Return a value as a message shows it, at most 200 characters. A value that cannot be shown gives its class."""
-    try:
-        text = repr(value)
-    except Exception:  # noqa: BLE001 - the value is an application's, and wrong already
+    """Return a value as a message shows it, at most 200 characters.
+
+    Only plain values are shown, and functions and classes by their names. Anything else may hold records or secrets,
+    and gives its class. Nothing is shown of a text with a password.
+    """
+    if isinstance(value, type) or inspect.isroutine(value) or isinstance(value, functools.partial):
+        return name_of(value)
+    if not _is_plain(value):
         return f"<{type(value).__name__}>"
+    text = repr(value)
+    if _PASSWORD.search(text):
+        return "<a text with a password>"
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
 
 
+def printable(text: str) -> str:
+    """Return a text without line breaks and control characters: they could change a terminal, or fake a line.
+
+    Names come from others: of records, lease stores, endpoints and files. Each is escaped, as Python would.
+    """
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, list | tuple | set | frozenset) and type(value).__module__ == "builtins":
+        return all(isinstance(item, _PLAIN) for item in value)
+    return isinstance(value, _PLAIN)
+
+
 _MAX_SHOWN: Final = 200
+_PLAIN: Final = (str, int, float, type(None), Enum, PurePath)
+_PASSWORD: Final = re.compile(r"://[^/\s]*@|passw|secret|token", re.IGNORECASE)
 _VARIADIC: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)

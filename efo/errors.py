@@ -75,6 +75,12 @@ class HandlerError(ConfigurationError):
     error_type = "handler"
 
 
+class InvalidValueError(EfoError, ValueError):
+    """A value that was read from a file or a store is not valid. The message says why, in efo's own words."""
+
+    error_type = "invalid_value"
+
+
 # --- data of records -------------------------------------------------------------------------------------
 
 
@@ -158,11 +164,27 @@ class TransportError(EfoError):
     error_type = "transport"
 
 
-class NotHttp2Error(TransportError):
-    """The endpoint does not speak HTTP/2, which SubscribeToShard requires."""
+class WrongEndpointError(TransportError):
+    """What answers is not the endpoint that the settings mean: another server, or one that is not trusted.
+
+    Only a first connection raises it. After that it is an outage: a TransportError that is retried.
+    """
 
     retryable = False
+    error_type = "wrong_endpoint"
+
+
+class NotHttp2Error(WrongEndpointError):
+    """The endpoint does not speak HTTP/2, which SubscribeToShard requires.
+
+    `speaks_http1`: whether it may speak HTTP/1.1 nevertheless; not if it has TLS for http://, or none for https://.
+    """
+
     error_type = "not_http2"
+
+    def __init__(self, message: str, *, speaks_http1: bool = True) -> None:
+        super().__init__(message)
+        self.speaks_http1 = speaks_http1
 
 
 class StreamResetError(TransportError):
@@ -181,11 +203,28 @@ class GoAwayError(TransportError):
     error_type = "goaway"
 
 
-class TlsError(TransportError):
-    """The endpoint's certificate is not trusted, or the TLS handshake failed."""
+class TlsError(WrongEndpointError):
+    """The endpoint's certificate is not trusted."""
 
-    retryable = False
     error_type = "tls"
+
+
+class ProxyError(WrongEndpointError):
+    """The HTTP proxy refuses to connect to the endpoint (403, 407), or what answers is no HTTP proxy.
+
+    A proxy that is down, or that cannot reach the endpoint (502, 503, 504), is a TransportError, which is retried.
+    """
+
+    error_type = "proxy"
+
+
+class CredentialsError(TransportError):
+    """The AWS credentials cannot be obtained or refreshed now, though they could be before, or nothing refuses them.
+
+    The message names the provider of the chain, what failed, and what to do. It is tried again once a second.
+    """
+
+    error_type = "credentials"
 
 
 class SilenceError(TransportError):
@@ -260,11 +299,33 @@ class AccessDeniedError(ServiceError):
     error_type = "AccessDeniedException"
 
 
+class RejectedCredentialsError(AccessDeniedError):
+    """The service does not know the credentials, or the signature is not theirs: a deleted key, a wrong secret."""
+
+    error_type = "credentials_rejected"
+
+
 class ExpiredCredentialsError(ServiceError):
-    """The credentials expired between signing and arrival. The next call is signed with new ones."""
+    """The service says that the credentials have expired. The next call is signed with new ones."""
 
     retryable = True
     error_type = "ExpiredTokenException"
+
+
+class ClockSkewError(ServiceError):
+    """The service refuses a signature for its time: the clock of this host is wrong. The next call is corrected.
+
+    `service_time`: the service's time when it refused, in seconds since the epoch; None if it does not say.
+    """
+
+    retryable = True
+    error_type = "clock_skew"
+
+    def __init__(
+        self, code: str, message: str, *, status: int | None = None, service_time: float | None = None
+    ) -> None:
+        super().__init__(code, message, status=status)
+        self.service_time = service_time
 
 
 class KmsError(ServiceError):

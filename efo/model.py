@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -101,6 +102,14 @@ class PositionType(StrEnum):
 def is_decimal(text: str) -> bool:
     """Return whether the text is decimal digits, as sequence numbers and hash keys are, and not too many."""
     return text.isascii() and text.isdigit() and len(text) <= MAX_SEQUENCE_DIGITS
+
+
+def is_shard_id(text: str) -> bool:
+    """Return whether the text may be a shard's id (AWS: ShardId). It becomes a lease's key, and is logged."""
+    return _SHARD_ID.fullmatch(text) is not None
+
+
+_SHARD_ID: Final = re.compile(r"[a-zA-Z0-9_.-]{1,128}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,8 @@ from typing import Final
 
 import trio
 
+from efo.foreign_errors import reason_of
+
 _READ_SIZE: Final = 64 * 1024
 
 
@@ -45,7 +47,7 @@ class TcpStream(trio.abc.Stream):
             except OSError as error:
                 if self._socket.fileno() < 0:  # closed by another task, between two waits
                     raise trio.ClosedResourceError("this end is closed") from None
-                raise trio.BrokenResourceError(f"socket connection broken: {error}") from error
+                raise trio.BrokenResourceError(f"socket connection broken: {reason_of(error)}") from error
             else:
                 self._is_drained = len(data) < size
                 return data

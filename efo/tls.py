@@ -7,12 +7,16 @@
 from __future__ import annotations
 
 import ssl
+from codecs import BOM_UTF8
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final, cast
 
 import trio
 
 from efo.errors import ConfigurationError, without_tracebacks
+from efo.foreign_errors import reason_of
+from efo.text import other_encoding
 
 _MAX_BYTES: Final = 256 * 1024
 """Decrypted bytes that one call returns at most, and bytes that are encrypted at once."""
@@ -23,27 +27,73 @@ _READ_SIZE: Final = _MAX_BYTES - 16 * 1024
 _ADVICE: Final = {
     9: "it is not valid yet: correct the clock of this host, or the certificate",
     10: "renew the certificate on the server, or correct the clock of this host",
-    62: "it is for another host: check endpoint_url",
-    64: "it is for another address: check endpoint_url",
+    62: "it is for another host: check {}",
+    64: "it is for another address: check {}",
 }
 """By the code of OpenSSL (X509_V_ERR_*): not yet valid, expired, host name mismatch, IP address mismatch."""
+_BEGIN: Final = b"-----BEGIN CERTIFICATE"
+_NO_TLS: Final = frozenset({
+    "BAD_RECORD_TYPE", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE", "UNEXPECTED_MESSAGE", "WRONG_VERSION_NUMBER",
+})  # fmt: skip
+"""OpenSSL's reasons when the peer's first bytes are of another protocol."""
 
 
-def certificate_advice(error: ssl.SSLCertVerificationError) -> str:
-    """Return what to do about a certificate that is not trusted. A CA file helps only against an unknown authority."""
-    return _ADVICE.get(getattr(error, "verify_code", 0), "set ca_file to the authority that signed it")
+def certificate_advice(error: ssl.SSLCertVerificationError, setting: str = "endpoint_url") -> str:
+    """Return what to do about a certificate that is not trusted. A CA file helps only against an unknown authority.
+
+    `setting`: what names the host.
+    """
+    advice = _ADVICE.get(getattr(error, "verify_code", 0), "set ca_file to the authority that signed it")
+    return advice.format(setting)
 
 
-def client_tls_context(ca_file: str) -> ssl.SSLContext:
-    """Return a TLS context that trusts the certificate authorities in a PEM file. Raises ConfigurationError."""
+def speaks_no_tls(error: object) -> bool:
+    """Return whether a handshake failed because the peer speaks another protocol, such as plain HTTP."""
+    return isinstance(error, ssl.SSLError) and getattr(error, "reason", None) in _NO_TLS
+
+
+def handshake_reason(error: BaseException) -> str:
+    """Return why a handshake failed, in OpenSSL's words or in the socket's."""
+    return str(getattr(error, "reason", None) or error)
+
+
+def client_tls_context(ca_file: str, source: str = "") -> ssl.SSLContext:
+    """Return a TLS context that trusts the certificate authorities in a PEM file. Raises ConfigurationError.
+
+    `source`: the variable or the setting that names the file, for the message.
+    """
     try:
         context = ssl.create_default_context(cafile=ca_file)
-    except OSError as error:  # ssl.SSLError is a subclass
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError; a path with a null byte is a ValueError
+        named = f" ({source})" if source else ""
         raise ConfigurationError(
-            f"cannot use the CA file {ca_file}: {error.strerror}: expected certificates in PEM format"
+            f"cannot use the CA file {ca_file}{named}: {_unusable(ca_file, error)}: expected certificates in PEM format"
         ) from error
     context.options |= ssl.OP_NO_RENEGOTIATION  # `TlsStream` requires it
     return context
+
+
+def unverified_tls_context() -> ssl.SSLContext:
+    """Return a context that trusts everybody: only to find out whether a server speaks TLS. Nothing is sent over it."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    return context
+
+
+def _unusable(ca_file: str, error: OSError | ValueError) -> str:
+    if not isinstance(error, ssl.SSLError):
+        return str((isinstance(error, OSError) and error.strerror) or "it is no path")
+    with suppress(OSError):
+        content = Path(ca_file).read_bytes()
+        if encoding := other_encoding(content):
+            return f"it is {encoding} text"
+        if content.startswith(BOM_UTF8 + _BEGIN):
+            return "it begins with a byte order mark, which OpenSSL does not take"
+        if _BEGIN in content:
+            return "a certificate in it is damaged"
+    return "it has no certificate"
 
 
 class TlsStream(trio.abc.Stream):
@@ -98,7 +148,7 @@ class TlsStream(trio.abc.Stream):
             except ssl.SSLWantReadError:
                 pass
             except ssl.SSLError as error:
-                raise trio.BrokenResourceError(str(error)) from error
+                raise trio.BrokenResourceError(reason_of(error)) from error
             if self._outgoing.pending:
                 await self._transport.send_all(self._outgoing.read())
             if not finished:
@@ -116,7 +166,7 @@ class TlsStream(trio.abc.Stream):
                 try:
                     self._tls.write(view[at : at + _MAX_BYTES])
                 except ssl.SSLError as error:
-                    raise trio.BrokenResourceError(str(error)) from error
+                    raise trio.BrokenResourceError(reason_of(error)) from error
                 self._sending = True
                 await self._transport.send_all(self._outgoing.read())
                 self._sending = False
@@ -186,7 +236,7 @@ class TlsStream(trio.abc.Stream):
                 # Another read would only fail: what OpenSSL has taken is at most a part of a record.
                 self._drained = size > 0 and at < limit and not self._incoming.pending
         if not at and self._failure is not None:
-            raise trio.BrokenResourceError(str(self._failure)) from self._failure
+            raise trio.BrokenResourceError(reason_of(self._failure)) from self._failure
         return None if not at and self._drained else bytes(self._buffer[:at])
 
     def _check_open(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from threading import get_ident
 from typing import Self
 
 from efo.aio.loop_side import LoopSide
@@ -33,6 +34,7 @@ class LoopReading(DoorReading[C]):
         self._changed = asyncio.Event()
         self._is_waiting = False
         self._has_ended = False
+        self._thread = get_ident()
 
     async def run(self, reader: ShardReader | Handler | ProcessorReader | StreamHandlers) -> None:
         """Read shards until `drain`: as `efo.Consumer.run`, with a reader that runs on asyncio.
@@ -53,11 +55,12 @@ class LoopReading(DoorReading[C]):
         return self
 
     async def __anext__(self) -> Batch:
+        self._side.check_process()
         iteration = self._iteration or self._begin()
         await asyncio.sleep(0)  # other tasks of the loop run between two batches
         while not self._has_ended:
             if (batch := self._merge.take()) is not None:
-                self._merge.taking = None
+                self._merge.taking[self._thread] = None
                 return batch
             if self._merge.has_ended or iteration.ended.done():
                 self._has_ended = True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from efo.checks import check_type, shown
+from efo.checks import check_type
 from efo.errors import ConfigurationError
 from efo.model import Batch, Record
 from efo.protocol.progress import index_of
@@ -24,5 +24,5 @@ def check_index(batch: Batch, index: int) -> None:
         check_type("batch", batch, Batch, "the Batch that was delivered")
     if type(index) is not int or not 0 <= index < len(batch.records):
         raise ConfigurationError(
-            f"{batch.shard_id}: ack of record {shown(index)} of a batch: expected 0 to {len(batch.records) - 1}"
+            f"{batch.shard_id}: ack of a record of a batch by its index: expected 0 to {len(batch.records) - 1}"
         )

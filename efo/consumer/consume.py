@@ -39,6 +39,7 @@ async def consume(
     endpoint_url: str | None = None,
     ca_file: str | None = None,
     profile: str | None = None,
+    proxy_url: str | None = None,
     observer: Observer | None = None,
     tracing: OtelTracing | None = None,
     task_status: trio.TaskStatus[Consumer] = trio.TASK_STATUS_IGNORED,
@@ -52,8 +53,9 @@ async def consume(
 
     `on_error`: the failure policy of the handler, or a function that returns it for an exception. By default, a handler
     that raises stops everything, after its progress is saved: nothing is skipped or retried silently (rule R11).
-    `on_service_error`: "isolate" stops a single shard that the service rejects for good (KMS, access denied); "stop"
-    stops everything. `flush`, `key_concurrency`: see `Handler`.
+    `on_service_error`: "isolate" stops a single shard that the service rejects (KMS, access denied); "stop" waits until
+    it is permitted again, if anything was read before, and stops everything otherwise. `flush`, `key_concurrency`: see
+    `Handler`.
 
     `stream`: the stream's name or ARN, or a client that `open_kinesis` made. `application`: the name of the group of
     workers that share the shards. The fan-out consumer has this name too, and is registered if it does not exist.
@@ -61,7 +63,7 @@ async def consume(
     `settings`: all other settings, see `ConsumerSettings`. `leases`: where leases and checkpoints are kept: the path of
     an SQLite file that the workers of this machine share, a URL, or a lease store, see `open_lease_store`.
     `worker_id`: the id of this worker. By default it is unique on this host, and the same after a restart.
-    `region`, `endpoint_url`, `ca_file`, `profile`: as for `open_kinesis`.
+    `region`, `endpoint_url`, `ca_file`, `profile`, `proxy_url`: as for `open_kinesis`.
     `observer`: called with each diagnostic event; by default, events go to the logger `efo`.
     `tracing`: the OpenTelemetry spans; by default those of the global tracer provider, if one is set by now.
 
@@ -89,6 +91,7 @@ async def consume(
         endpoint_url=endpoint_url,
         ca_file=ca_file,
         profile=profile,
+        proxy_url=proxy_url,
         observer=observer,
         tracing=tracing,
     )

@@ -64,6 +64,7 @@ async def open_consumer(
     endpoint_url: str | None = None,
     ca_file: str | None = None,
     profile: str | None = None,
+    proxy_url: str | None = None,
     observer: Observer | None = None,
     tracing: OtelTracing | None = None,
     rng: random.Random | None = None,
@@ -73,7 +74,13 @@ async def open_consumer(
     The arguments are those of `consume`. `rng`: the source of jitter, for tests that must repeat. Leaving the context
     releases the leases. Raises EfoError.
     """
-    where = {"region": region, "endpoint_url": endpoint_url, "ca_file": ca_file, "profile": profile}
+    where = {
+        "region": region,
+        "endpoint_url": endpoint_url,
+        "ca_file": ca_file,
+        "profile": profile,
+        "proxy_url": proxy_url,
+    }
     settings = ConsumerSettings() if settings is None else settings
     observer = LoggingObserver() if observer is None else observer
     check_stream(stream, where)
@@ -89,6 +96,7 @@ async def open_consumer(
             settings=settings,
             on_service_error=on_service_error,
             region=region,
+            proxy_url=proxy_url,
             observer=observer,
             tracing=tracing,
             rng=rng,
@@ -107,13 +115,14 @@ async def open_sharing(
     settings: ConsumerSettings,
     on_service_error: OnServiceError,
     region: str | None = None,
+    proxy_url: str | None = None,
     observer: Observer,
     tracing: OtelTracing | None,
     rng: random.Random | None = None,
 ) -> AsyncIterator[Consumer]:
     """Open a consumer that shares something with those of other streams, or nothing. Raises EfoError.
 
-    `check_arguments` has checked the arguments. `region`: of DynamoDB, if the URL of `leases` names none.
+    `check_arguments` has checked the arguments. `region`, `proxy_url`: of DynamoDB, if the URL of `leases` names none.
     """
     rng = rng or random.Random()  # noqa: S311 - jitter is no secret
     async with AsyncExitStack() as stack:
@@ -140,6 +149,7 @@ async def open_sharing(
             registration,
             pool=pool,
             limiter=None if shared is None else shared.limiter,
+            waits=on_service_error == "stop",
             rng=rng,
             observer=observer,
         )
@@ -149,7 +159,8 @@ async def open_sharing(
                 readable = trio.Event()
                 connections.start_soon(_run_sources, sources, readable)
                 # Meanwhile the store opens: a server of its own may take as long to respond.
-                async with open_lease_store(leases, application, kinesis.stream, region) as store:
+                location = region or kinesis.region
+                async with open_lease_store(leases, application, kinesis.stream, location, proxy_url) as store:
                     await readable.wait()
                     consumer = Consumer(
                         kinesis,

@@ -31,6 +31,7 @@ from efo.consumer.handlers.handler import BatchHandler, Flush, RecordHandler
 from efo.errors import ConfigurationError, EfoError
 from efo.events import Observer
 from efo.exception_groups import collapse_groups
+from efo.foreign_errors import reason_of
 from efo.protocol.failure import OnError
 from efo.settings import ConsumerSettings, OnServiceError, PositionLike
 
@@ -79,6 +80,7 @@ async def consume_in_processes(
     endpoint_url: str | None = None,
     ca_file: str | None = None,
     profile: str | None = None,
+    proxy_url: str | None = None,
     observer: Observer | None = None,
     tracing: OtelTracing | None = None,
     task_status: trio.TaskStatus[WorkerProcesses] = trio.TASK_STATUS_IGNORED,
@@ -117,6 +119,7 @@ async def consume_in_processes(
         "endpoint_url": endpoint_url,
         "ca_file": ca_file,
         "profile": profile,
+        "proxy_url": proxy_url,
         "observer": observer,
         "tracing": tracing,
     }
@@ -143,11 +146,11 @@ def _count(processes: object) -> int:
 def _check_picklable(name: str, value: object) -> None:
     try:
         pickle.dumps(value)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - of an application's classes
         raise ConfigurationError(
             f"{name}={shown(value)} cannot be passed to another process: define it in a module, and not inside a "
-            f"function ({type(error).__name__}: {error})"
-        ) from error
+            f"function ({reason_of(error)})"
+        ) from None
 
 
 # --- the parent ------------------------------------------------------------------------------------------------
@@ -274,7 +277,7 @@ async def _drain_at_end(drained: Connection, consumers: Sequence[Consumer], scop
 
 def _pickled(error: Exception) -> bytes:
     """Return an exception as bytes: its class and state, since not every constructor takes its own `args`."""
-    text = f"{type(error).__name__}: {error}"
+    text = f"the process of a worker ended: {reason_of(error)}"
     try:
         state = pickle.dumps((type(error), error.args, error.__dict__))
         pickle.loads(state)  # noqa: S301 - it was pickled here

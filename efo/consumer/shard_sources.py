@@ -8,7 +8,7 @@ from functools import partial
 import trio
 
 from efo.arn import parse_consumer
-from efo.errors import EfoError
+from efo.errors import AccessDeniedError, EfoError, RejectedCredentialsError
 from efo.events import Observer, ReadModeChanged
 from efo.kinesis.client import KinesisClient
 from efo.kinesis.connection_pool import ConnectionPool
@@ -23,6 +23,7 @@ from efo.kinesis.shard_subscription import Diagnose, ShardSubscription
 from efo.kinesis.subscribe_call import SubscribeCaller
 from efo.kinesis.subscribe_limiter import LimitsSubscribes, SubscribeLimiter
 from efo.model import Position
+from efo.protocol.denials import Denials
 from efo.protocol.reading import ActiveReadMode
 from efo.settings import ConsumerSettings
 
@@ -31,7 +32,8 @@ class ShardSources:
     """Opens the sources of one consumer's shards. `run` must have started before.
 
     `pool`: the connections of all calls. `limiter`: that of several streams, which runs elsewhere; None for one of its
-    own. `rng`: the source of jitter.
+    own. `waits`: whether refusals for permissions are waited for (rule R16), and not for the consumer's policy.
+    `rng`: the source of jitter.
     """
 
     def __init__(
@@ -42,9 +44,12 @@ class ShardSources:
         *,
         pool: ConnectionPool,
         limiter: LimitsSubscribes | None = None,
+        waits: bool = True,
         rng: random.Random,
         observer: Observer,
     ) -> None:
+        self._denials = Denials()
+        self._waits = waits
         self._settings = settings
         self._registration = registration
         self._pool = pool
@@ -61,6 +66,7 @@ class ShardSources:
             sign=kinesis.sign,
             authority=kinesis.authority,
             scheme=kinesis.scheme,
+            correct=kinesis.correct,
             consumer_arn=lambda: registration.arn,
         )
         arn = None if settings.consumer_arn is None else parse_consumer(settings.consumer_arn)[0]
@@ -69,6 +75,7 @@ class ShardSources:
             sign=kinesis.sign,
             authority=kinesis.authority,
             scheme=kinesis.scheme,
+            correct=kinesis.correct,
             stream=kinesis.stream,
             stream_arn=kinesis.stream_arn or arn,
             silence=settings.timing.silence_timeout,
@@ -129,6 +136,14 @@ class ShardSources:
             case "auto":
                 return AutoSource(position, subscribe=subscribe_or_fail, poll=poll, fan_out=self._fan_out)
 
+    def _is_final(self, error: EfoError) -> bool:
+        return self._denials.is_final(error, trio.current_time()) if self._waits else not error.retryable
+
+    def _is_final_for_fan_out(self, error: EfoError) -> bool:
+        """Return whether an error ends a subscription: with "auto", the shard is polled if fan-out is denied."""
+        is_denied = isinstance(error, AccessDeniedError) and not isinstance(error, RejectedCredentialsError)
+        return (is_denied and self._settings.read_mode == "auto") or self._is_final(error)
+
     def _subscription(
         self, attempts: trio.Nursery, shard_id: str, position: Position, diagnose: Diagnose
     ) -> ShardSubscription:
@@ -141,6 +156,8 @@ class ShardSources:
             diagnose=diagnose,
             rng=self._rng,
             timing=self._settings.timing,
+            is_final=self._is_final_for_fan_out,
+            on_success=self._denials.worked,
             observer=self._observer,
         )
 
@@ -152,5 +169,7 @@ class ShardSources:
             explain_missing=self._missing_shards.explain,
             rng=self._rng,
             interval=self._settings.poll_interval,
+            is_final=self._is_final,
+            on_success=self._denials.worked,
             observer=self._observer,
         )

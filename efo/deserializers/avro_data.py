@@ -13,6 +13,7 @@ from efo.checks import shown
 from efo.deserializers.base import Deserializer, missing_extra, refused
 from efo.deserializers.json_data import check_kind, name_of_kind, safe_reason
 from efo.errors import ConfigurationError
+from efo.foreign_errors import reason_of
 from efo.model import Record
 
 T = TypeVar("T")
@@ -63,4 +64,4 @@ def _parsed(name: str, schema: AvroSchema, fastavro: Any) -> Any:
     try:
         return fastavro.parse_schema(json.loads(schema) if isinstance(schema, str) else schema)
     except Exception as error:  # noqa: BLE001 - fastavro raises its own errors, KeyError, TypeError and others
-        raise ConfigurationError(f"{name}={shown(schema)}: not an Avro schema: {error!r}") from None
+        raise ConfigurationError(f"{name}={shown(schema)}: not an Avro schema: {reason_of(error)}") from None

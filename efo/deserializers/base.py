@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from efo.checks import check_text
 from efo.errors import ConfigurationError, DeserializationError, MissingExtraError
+from efo.foreign_errors import reason_of
 from efo.model import Record
 
 T = TypeVar("T")
@@ -31,7 +32,7 @@ def text(encoding: str = "utf-8") -> Deserializer[str]:
     try:
         b" ".decode(encoding)
     except LookupError as error:
-        raise ConfigurationError(f"encoding={encoding!r}: {error}") from None
+        raise ConfigurationError(f"encoding={encoding!r}: {reason_of(error)}") from None
     except UnicodeError:
         pass  # an encoding with more bytes for each character
 

@@ -10,6 +10,7 @@ import msgspec
 from efo.checks import shown
 from efo.deserializers.base import Deserializer, refused
 from efo.errors import ConfigurationError
+from efo.foreign_errors import reason_of
 from efo.model import Record
 
 T = TypeVar("T")
@@ -54,7 +55,7 @@ def check_kind(name: str, kind: Any) -> None:
     try:
         info = msgspec.inspect.type_info(kind)
     except Exception as error:  # noqa: BLE001 - annotations are evaluated here, and may raise anything
-        raise ConfigurationError(f"{name}({shown(kind)}): msgspec cannot use this type: {error}") from None
+        raise ConfigurationError(f"{name}({shown(kind)}): msgspec cannot use this type: {reason_of(error)}") from None
     if isinstance(info, msgspec.inspect.CustomType):
         raise ConfigurationError(f"{name}({shown(kind)}): expected a type that msgspec decodes, such as a Struct")
 

@@ -8,6 +8,7 @@ from efo.checks import shown
 from efo.deserializers.base import Deserializer, missing_extra, refused
 from efo.deserializers.json_data import name_of_kind
 from efo.errors import ConfigurationError
+from efo.foreign_errors import reason_of
 from efo.model import Record
 
 T = TypeVar("T")
@@ -30,7 +31,9 @@ def pydantic(kind: Any, *, strict: bool | None = None) -> Deserializer[Any]:
     try:
         adapter: TypeAdapter[Any] = TypeAdapter(kind)
     except (PydanticSchemaGenerationError, NameError, TypeError) as error:
-        raise ConfigurationError(f"pydantic({shown(kind)}): pydantic cannot use this type: {error}") from None
+        raise ConfigurationError(
+            f"pydantic({shown(kind)}): pydantic cannot use this type: {reason_of(error)}"
+        ) from None
     fields = {one.alias or name for name, one in getattr(kind, "model_fields", {}).items()}
 
     def deserialize(record: Record) -> Any:

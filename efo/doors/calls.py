@@ -13,6 +13,7 @@ import trio
 
 from efo.checks import signature_of
 from efo.doors.mailbox import TrioMailbox
+from efo.doors.process_end import ForkedError
 from efo.errors import EfoError, HandlerError
 
 P = ParamSpec("P")
@@ -91,10 +92,12 @@ class Call:
 class ApplicationSide(ABC):
     """The application's side of a door.
 
-    `fail`: ends what is open with an error that nobody else is told of. Safe in any thread.
+    `fail`: ends what is open with an error that nobody else is told of. Safe in any thread. `is_forked`: this process
+    is a forked child, which has no trio thread.
     """
 
     def __init__(self) -> None:
+        self.is_forked = False
         self.trio_side: TrioMailbox  # these are set before the first call
         self.token: trio.lowlevel.TrioToken
         self.fail: Callable[[Exception], object]
@@ -107,8 +110,14 @@ class ApplicationSide(ABC):
     def cancel(self, call: Call) -> None:
         """Let a call end early, if that is possible. Called in the trio thread."""
 
+    def check_process(self) -> None:
+        """Refuse to ask anything in a forked child. Raises ForkedError."""
+        if self.is_forked:
+            raise ForkedError
+
     def post(self, function: Callable[..., object], *args: Any) -> None:
-        """Call a function in the trio thread soon, in order. No effect if that thread has ended."""
+        """Call a function in the trio thread soon, in order. No effect if that thread has ended. Raises ForkedError."""
+        self.check_process()
         with suppress(trio.RunFinishedError):
             self.trio_side.post(function, *args)
 
@@ -118,13 +127,15 @@ class ApplicationSide(ABC):
         It blocks for as long as a step of a trio task takes: a few milliseconds at most. Raises EfoError if that thread
         has ended.
         """
+        self.check_process()
         try:
             return trio.from_thread.run_sync(self._after_posts, function, args, trio_token=self.token)
         except trio.RunFinishedError:
             raise EfoError("it is closed already: use it within its `with` block") from None
 
     def call_or_closed(self, function: Callable[..., T], *args: Any) -> T:
-        """Call a function in the trio thread, or here if that thread has ended."""
+        """Call a function in the trio thread, or here if that thread has ended. Raises ForkedError."""
+        self.check_process()
         try:
             return trio.from_thread.run_sync(self._after_posts, function, args, trio_token=self.token)
         except trio.RunFinishedError:

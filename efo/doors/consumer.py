@@ -56,12 +56,15 @@ class StreamConsumer:
 
     def now(self) -> float:
         """Return the time of the clock of `shards`, in seconds."""
+        self._door.check_process()
         return self._consumer.now()
 
     def shards(self) -> list[ShardReading]:
         """Return what is known of each shard that this worker reads, or stopped reading with no known successor."""
+        self._door.check_process()
         return self._consumer.shards()
 
     def counts(self) -> LeaseCounts | None:
         """Return what the lease table shows; None if it was not read for so long that it is unknown."""
+        self._door.check_process()
         return self._consumer.counts()

@@ -6,6 +6,7 @@ whose thread runs an event loop already, such as a Jupyter notebook, is not dist
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
@@ -17,6 +18,7 @@ import trio
 
 from efo.doors.calls import SIDE, ApplicationSide
 from efo.doors.mailbox import TrioMailbox
+from efo.doors.process_end import end_in_child, watch
 from efo.errors import EfoError
 from efo.exception_groups import collapse_groups
 
@@ -50,7 +52,7 @@ class Engine(Generic[O]):
 
     `side`: where the functions of the application are called. `value`: what was opened. `opened`: resolved when it is
     open, or could not be opened. `closed`: resolved when the thread has ended. `before_close`: called with the value
-    when it is to be closed.
+    when it is to be closed. `pending`: returns how much the value has still to send; None if it sends nothing.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class Engine(Generic[O]):
         opening: AbstractAsyncContextManager[O],
         side: ApplicationSide,
         before_close: Callable[[O], object],
+        pending: Callable[[O], int] | None = None,
     ) -> None:
         self.value: O
         self.side = side
@@ -65,6 +68,7 @@ class Engine(Generic[O]):
         self.closed: Future[None] = Future()
         side.trio_side, side.fail = TrioMailbox(self._wake, self._fail), self.fail
         self._opening = opening
+        self._pending = pending
         self.before_close = before_close
         self._has_begun = threading.Event()
         self._closing: trio.Event
@@ -78,6 +82,7 @@ class Engine(Generic[O]):
 
     def start(self) -> None:
         """Start the thread. Then wait for `opened`."""
+        watch(self)
         self._thread.start()
         self._has_begun.wait()  # some milliseconds: from now on it can be cancelled
 
@@ -87,11 +92,18 @@ class Engine(Generic[O]):
 
     def cancel(self) -> None:
         """Cancel everything: what was acked is saved, leases are released. Then wait for `closed`."""
+        if self.closed.done():
+            return  # also in a forked child
         if self._thread.ident is None:  # Ctrl-C came before it was started
             self.closed.set_result(None)
         else:
             self._has_begun.wait()
             self.post(self._cancel)
+
+    def wait_closed(self) -> None:
+        """Wait for `closed`, whatever it raises, unless the thread cannot end: a finalizer may run anywhere."""
+        if threading.current_thread() is not self._thread and not sys.is_finalizing():
+            self.closed.exception()
 
     def run(self, function: Callable[..., Awaitable[T]], *args: Any) -> Run[T]:
         """Start an async function in the trio thread. Raises EfoError if the thread has ended."""
@@ -101,9 +113,12 @@ class Engine(Generic[O]):
 
     def begin(self, run: Run[T], function: Callable[..., Awaitable[T]], *args: Any) -> None:
         """Start an async function as a run that the caller has already, and can cancel if Ctrl-C comes meanwhile."""
+        self.side.check_process()
+        self._runs.add(run)
         try:
             self.side.trio_side.post(self._start_run, run, function, args)
         except trio.RunFinishedError:
+            self._runs.discard(run)
             raise EfoError("it is closed already: use it within its `with` block") from None
 
     def post(self, function: Callable[..., object], *args: Any) -> None:
@@ -113,6 +128,34 @@ class Engine(Generic[O]):
     def fail(self, error: Exception) -> None:
         """End everything with an error, in order. What runs, and the end, raise it on the application's side."""
         self.post(self._fail, error)
+
+    # --- the end of the process --------------------------------------------------------------------------------------
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it was started and has not ended."""
+        return self._thread.ident is not None and not self.closed.done()
+
+    def describe(self) -> str:
+        """Return what is open, and how much it has to send."""
+        if self._pending is None:
+            return "consumer"
+        return f"producer with {self._pending(self.value) if self._is_open else 0} records in its buffer"
+
+    def end_with_process(self) -> str:
+        """End it because its process ends: a producer sends what it has. Return what to do instead, in words."""
+        if self._pending is None or not self._is_open:
+            self.cancel()  # nobody calls its handlers any more
+            return "what was acked is saved; leave its `with` block, so that it drains"
+        self.close()
+        return "they are sent now; leave its `with` block, and see there whether all could be stored"
+
+    def forked(self) -> None:
+        """Let all that waits, and all that is asked from now on, raise ForkedError: this process is a forked child."""
+        self.side.is_forked = True
+        for future in (self.opened, self.closed, *(run.ended for run in self._runs)):
+            end_in_child(future)
+        self._runs.clear()
 
     def _wake(self, run: Callable[[], None]) -> None:
         self.side.token.run_sync_soon(run)
@@ -126,7 +169,7 @@ class Engine(Generic[O]):
         except BaseException as error:  # noqa: BLE001 - raised on the application's side
             failure = error
         self._has_begun.set()
-        for run in self._runs:
+        for run in list(self._runs):
             run.ended.set_exception(failure or EfoError("it was closed while it was running"))
         if not self.opened.done():
             self.opened.set_exception(failure or EfoError("it was closed while it was opening"))
@@ -177,9 +220,8 @@ class Engine(Generic[O]):
         try:
             self._nursery.start_soon(self._run, run, function, args)
         except RuntimeError:  # the nursery has ended, and what was opened is being closed
+            self._runs.discard(run)
             run.ended.set_exception(EfoError("it is being closed: no more can be begun"))
-        else:
-            self._runs.add(run)
 
     async def _run(self, run: Run[T], function: Callable[..., Awaitable[T]], args: tuple[Any, ...]) -> None:
         SIDE.set(self.side)  # for the tasks of the shards, which inherit it

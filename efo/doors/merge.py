@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import inf
+from threading import get_ident
 from typing import Final
 
 import trio
@@ -42,8 +43,8 @@ class Merge:
 
     Each shard offers one batch at a time, and reads on when it is taken. So memory is bound by the number of shards,
     and no shard waits for another one. `read` is the reader for `Consumer.run`. `post`: calls a function in the trio
-    thread. `on_change`: called there when there may be an offer to take, or the iteration has ended. `taking`: an offer
-    that is taken, and that the application may not have yet.
+    thread. `on_change`: called there when there may be an offer to take, or the iteration has ended. `taking`: by
+    thread, an offer that is taken, and that the application may not have yet.
 
     An offer is taken without asking the trio thread. A seek or a drain that comes at the same moment counts as one that
     came afterwards: the batch is delivered, and its acks have no effect or count, as for any batch that is in process.
@@ -56,7 +57,7 @@ class Merge:
         self.on_change: Callable[[], object] = _nothing
         self.has_ended = False
         self._post = post
-        self.taking: Offer | None = None
+        self.taking: Final[dict[int, Offer | None]] = {}
         self._shards: Final[dict[_Key, ShardStream]] = {}
         self._offers: Final[dict[_Key, Offer]] = {}  # in the order in which they came
         self._unacked_ends: Final[dict[_Key, trio.CancelScope]] = {}
@@ -72,15 +73,17 @@ class Merge:
         return self.has_ended or self._first() is not None
 
     def take(self) -> Batch | None:
-        """Take the oldest batch; None if there is none now.
+        """Take the oldest batch; None if there is none now. One thread takes at a time.
 
-        The caller sets `taking` to None when it returns the batch. If Ctrl-C comes before, the next call has it again.
+        The caller sets its `taking` to None when it returns the batch. If Ctrl-C comes before, its next call has it
+        again.
         """
-        offer = self.taking
+        offer = self.taking.get(get_ident())
         if offer is None or not offer.shard.is_wanted(offer.batch):
-            self.taking = offer = self._first()
-        if offer is None:
-            return None
+            offer = self._first()
+            if offer is None:
+                return None
+            self.taking[get_ident()] = offer
         offer.is_taken = True
         self._post(offer.taken.cancel)  # its shard reads on
         return offer.batch

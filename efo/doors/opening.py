@@ -27,7 +27,7 @@ def consumer_engine(stream: Stream, options: OpenOptions, side: ApplicationSide)
 def producer_engine(stream: Stream, options: ProducerOptions, side: ApplicationSide) -> Engine[Producer[Any]]:
     """Return an engine of a producer. Raises ConfigurationError."""
     check_stream(stream)
-    return Engine(_open_producer(stream, options), side, Producer.close)
+    return Engine(_open_producer(stream, options), side, Producer.close, lambda producer: producer.buffered_records)
 
 
 def check_stream(stream: object) -> None:

@@ -33,6 +33,7 @@ class OpenOptions(TypedDict, total=False):
     endpoint_url: str | None
     ca_file: str | None
     profile: str | None
+    proxy_url: str | None
     observer: Observer | None
     tracing: OtelTracing | None
     rng: random.Random | None
@@ -47,5 +48,6 @@ class ProducerOptions(TypedDict, total=False):
     endpoint_url: str | None
     ca_file: str | None
     profile: str | None
+    proxy_url: str | None
     observer: Observer | None
     rng: random.Random | None

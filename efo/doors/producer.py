@@ -18,11 +18,13 @@ class DoorProducer:
     @property
     def buffered_records(self) -> int:
         """The number of records that were put and are neither stored nor given up."""
+        self._engine.side.check_process()
         return self._engine.value.buffered_records
 
     @property
     def buffered_bytes(self) -> int:
         """What counts against `ProducerSettings.max_buffered_bytes`."""
+        self._engine.side.check_process()
         return self._engine.value.buffered_bytes
 
     def close(self) -> None:

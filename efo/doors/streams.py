@@ -46,6 +46,7 @@ class StreamsOptions(TypedDict, total=False):
     endpoint_url: str | None
     ca_file: str | None
     profile: str | None
+    proxy_url: str | None
     observer: StreamObserver
     tracing: OtelTracing | None
 

@@ -10,8 +10,9 @@ from typing import Any
 from trio.abc import Stream
 
 from efo.checks import check_text
-from efo.errors import ConfigurationError
+from efo.errors import ConfigurationError, ServiceError
 from efo.kinesis.control_plane import ControlPlane
+from efo.proxy import SETTING, parse_proxy
 
 Connect = Callable[[], Awaitable[Stream]]
 """Opens a byte stream on which the peer expects the HTTP/2 preface: TLS and ALPN are done.
@@ -21,6 +22,10 @@ Raises TransportError, and NotHttp2Error if the peer chose another protocol.
 
 Sign = Callable[[str, bytes], Awaitable[Sequence[tuple[str, str]]]]
 """Returns the headers that authenticate a POST with this `X-Amz-Target` and this body (SigV4)."""
+
+Correct = Callable[[ServiceError, str | None], Awaitable[bool]]
+"""Takes the error of a refused call, and the header `Date` of the refusal; returns whether it may succeed if it is
+signed again at once: with other credentials, or at the service's time."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,7 @@ class KinesisClient:
     `scheme`: "https", or "http" without TLS. `clock`: the local wall clock, seconds since the epoch. `service_time`:
     the service's clock, by its last `Date` header, if known. Positions in time use it, since the service rejects times
     in its future (rule R4). `stream_arn`: the stream's ARN, if it was opened by it; its calls then name it.
+    `region`: of the stream; None for a fake. `correct`: see Correct.
     """
 
     stream: str
@@ -43,6 +49,8 @@ class KinesisClient:
     clock: Callable[[], float]
     service_time: Callable[[], float] | None = None
     stream_arn: str | None = None
+    region: str | None = None
+    correct: Correct | None = None
 
 
 def check_stream(stream: object, where: Mapping[str, object]) -> None:
@@ -54,7 +62,10 @@ def check_stream(stream: object, where: Mapping[str, object]) -> None:
     if not isinstance(stream, KinesisClient):
         check_text("stream", stream, "the name or ARN of a stream, or a client that open_kinesis made")
     for name, value in given.items():
-        check_text(name, value, "a text, or None")
+        if name != SETTING:  # empty, it is no proxy
+            check_text(name, value, "a text, or None")
+    if given.get(SETTING):
+        parse_proxy(given[SETTING])  # type: ignore[arg-type] # it refuses what is no text
     if given and isinstance(stream, KinesisClient):
         raise ConfigurationError(f"{next(iter(given))} has no effect on an open client: pass it to open_kinesis")
 

@@ -19,7 +19,7 @@ import math
 import re
 import struct
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Final
+from typing import Any, Final
 
 import h2.events
 import h2.exceptions
@@ -27,6 +27,7 @@ import trio
 from h2.errors import ErrorCodes
 
 from efo.errors import GoAwayError, NotHttp2Error, StreamResetError, TransportError, without_tracebacks
+from efo.foreign_errors import reason_of
 from efo.kinesis.http2 import Http2
 from efo.kinesis.response_stream import ResponseStream
 from efo.protocol.frame_meter import FrameMeter
@@ -41,9 +42,12 @@ _READ_SIZE: Final = 256 * 1024
 MAX_UNSENT: Final = 128 * 1024
 """With more unsent bytes than this, nothing is read: a peer that does not read our responses must not grow memory."""
 
+_TLS_ALERT: Final = b"\x15"
+"""How a TLS server answers what is no TLS (RFC 8446, section 5.1). No frame of HTTP/2 as long as this is allowed."""
 _STATUS: Final = re.compile("[1-9][0-9]{2}")
 
-Headers = Sequence[tuple[str, str]]
+Headers = Sequence[tuple[Any, Any]]
+"""Names and values of a request; see hpack's header tuples."""
 
 
 class Connection:
@@ -145,7 +149,7 @@ class Connection:
             stream_id = self._h2.get_next_available_stream_id()
             self._h2.send_headers(stream_id, headers, end_stream=not body)
         except h2.exceptions.ProtocolError as error:
-            raise TransportError(f"the connection to {self.address} accepts no request: {error}") from error
+            raise TransportError(f"the connection to {self.address} accepts no request: {reason_of(error)}") from None
         response = ResponseStream(self, stream_id, self._stream_window)
         self._streams[stream_id] = response
         try:
@@ -232,7 +236,12 @@ class Connection:
             except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
                 raise self._broken(error) from error
             if not data:
-                raise self._draining or TransportError(f"{self.address} closed the connection")
+                early = "" if self._ready.is_set() else " before it spoke HTTP/2"
+                raise self._draining or TransportError(f"{self.address} closed the connection{early}")
+            if not self._ready.is_set() and data.startswith(_TLS_ALERT):
+                raise NotHttp2Error(
+                    f"{self.address} speaks TLS, but endpoint_url is http://: write https://", speaks_http1=False
+                )
             self._heard_at = now()
             for step in self._meter.steps(data, self._heard_at):
                 if step is not data:
@@ -254,7 +263,7 @@ class Connection:
             else:
                 self._receive_frames(data)
         except h2.exceptions.ProtocolError as error:
-            raise TransportError(f"{self.address} broke the HTTP/2 protocol: {error}") from error
+            raise TransportError(f"{self.address} broke the HTTP/2 protocol: {reason_of(error)}") from None
         if self._received * 2 >= self._connection_window:
             self._h2.increment_flow_control_window(self._received)
             self._received = 0
@@ -303,7 +312,7 @@ class Connection:
             case h2.events.StreamReset(error_code=code) if stream:
                 self._data_streams.discard(stream.stream_id)
                 text = f"{self.address} reset the stream: {_name(code or 0)}"
-                self._on_reset(_name(code or 0))
+                self._on_reset(_metric_name(code or 0))
                 stream.on_error(StreamResetError(text, code=int(code or 0)))
             case h2.events.RemoteSettingsChanged():
                 self._ready.set()
@@ -353,6 +362,11 @@ class Connection:
 
 def _text(value: bytes | str) -> str:
     return value if isinstance(value, str) else value.decode("latin-1")
+
+
+def _metric_name(code: int) -> str:
+    """Return the name of a code for metrics, of which a peer must not make 2^32 series."""
+    return ErrorCodes(code).name if code in set(ErrorCodes) else "unknown"
 
 
 def _name(code: int) -> str:

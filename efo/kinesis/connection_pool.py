@@ -6,7 +6,7 @@ from typing import Final
 
 import trio
 
-from efo.errors import EfoError, NotHttp2Error, TlsError, TransportError
+from efo.errors import EfoError, TransportError, WrongEndpointError
 from efo.events import ConnectionClosed, ConnectionOpened, Observer, StreamReset, ignore_events
 from efo.kinesis.client import Connect
 from efo.kinesis.connection import Connection, Headers
@@ -89,7 +89,7 @@ class ConnectionPool:
                     raise
         except trio.TooSlowError:
             raise TransportError(f"no HTTP/2 connection to {self._address} within {CONNECT_TIMEOUT:g} s") from None
-        except (NotHttp2Error, TlsError) as error:
+        except WrongEndpointError as error:
             # Before the first connection this is a wrong endpoint, and retries do not help. Later it is one faulty
             # host.
             if not self._has_connected:

@@ -8,6 +8,10 @@ import h2.config
 import h2.connection
 import h2.settings
 
+from efo.foreign_logs import keep_at_info
+
+keep_at_info("h2", "hpack")
+
 _INITIAL_WINDOW: Final = 65_535
 """The connection's window before the first WINDOW_UPDATE (RFC 9113, section 6.9.2)."""
 _MAX_HEADER_LIST: Final = 64 * 1024

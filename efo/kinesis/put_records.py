@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from efo.errors import ProtocolError
+from efo.foreign_errors import reason_of
 from efo.kinesis.service_call import ServiceCaller
 
 OPERATION: Final = "PutRecords"
@@ -59,7 +60,7 @@ class PutRecordsCaller:
         try:
             results = _DECODER.decode(response).records
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise ProtocolError(f"the response to {OPERATION} cannot be parsed: {error}") from error
+            raise ProtocolError(f"the response to {OPERATION} cannot be parsed: {reason_of(error)}") from None
         if len(results) != len(entries):
             raise ProtocolError(f"the response to {OPERATION} has {len(results)} results for {len(entries)} records")
         return results

@@ -8,9 +8,11 @@ from typing import Any, Final
 
 import msgspec
 import trio
+from hpack import NeverIndexedHeaderTuple
 
-from efo.errors import ProtocolError, SilenceError
-from efo.kinesis.client import Sign
+from efo.errors import ProtocolError, ServiceError, SilenceError
+from efo.foreign_errors import reason_of
+from efo.kinesis.client import Correct, Sign
 from efo.kinesis.connection_pool import ConnectionPool
 from efo.kinesis.response_stream import ResponseStream
 from efo.protocol.messages import parse_error_response
@@ -28,11 +30,14 @@ _ERROR_SIZE: Final = 64 * 1024
 
 
 class ServiceCaller:
-    """Calls operations of one endpoint on the connections of a pool."""
+    """Calls operations of one endpoint on the connections of a pool. `sign`, `correct`: see KinesisClient."""
 
-    def __init__(self, pool: ConnectionPool, *, sign: Sign, authority: str, scheme: str) -> None:
+    def __init__(
+        self, pool: ConnectionPool, *, sign: Sign, authority: str, scheme: str, correct: Correct | None = None
+    ) -> None:
         self._pool = pool
         self._sign = sign
+        self._correct = correct
         self._pseudo_headers = (
             (":method", "POST"),
             (":scheme", scheme),
@@ -45,6 +50,18 @@ class ServiceCaller:
 
         Raises TransportError, and ServiceError if the service rejects the call.
         """
+        response, error = await self._call(operation, body)
+        if error is not None and await self._is_corrected(error, response.headers.get("date")):
+            response, error = await self._call(operation, body)
+        if error is not None:
+            raise error
+        return response
+
+    async def _is_corrected(self, error: ServiceError, date: str | None) -> bool:
+        return self._correct is not None and await self._correct(error, date)
+
+    async def _call(self, operation: str, body: bytes) -> tuple[ResponseStream, ServiceError | None]:
+        """Make one call; return its response, closed if it is an error, and the error."""
         target = _PREFIX + operation
         signed = await self._sign(target, body)
         headers = [
@@ -52,19 +69,22 @@ class ServiceCaller:
             ("content-type", _CONTENT_TYPE),
             ("content-length", str(len(body))),
             ("x-amz-target", target),
-            *((name.lower(), value) for name, value in signed),
+            # Neither end of the connection keeps a secret, and no log of hpack's has it.
+            *(NeverIndexedHeaderTuple(name.lower(), value) for name, value in signed),
         ]
         try:
             with trio.fail_after(RESPONSE_TIMEOUT):
                 response = await self._pool.open(headers, body)
                 try:
-                    await _check(response)
+                    error = await _error_of(response)
                 except BaseException:
                     response.close()
                     raise
         except trio.TooSlowError:
             raise SilenceError(f"no response to {operation} within {RESPONSE_TIMEOUT:g} s") from None
-        return response
+        if error is not None:
+            response.close()
+        return response, error
 
     async def fetch(
         self, operation: str, body: bytes, *, limit: int, silence: float = inf
@@ -88,7 +108,7 @@ class ServiceCaller:
         try:
             return msgspec.json.decode(body, type=dict[str, Any]), headers
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise ProtocolError(f"the response to {operation} is no JSON object: {error}") from error
+            raise ProtocolError(f"the response to {operation} is no JSON object: {reason_of(error)}") from None
 
     async def respond(self, operation: str, body: bytes, timeout: float) -> tuple[bytes, Mapping[str, str]]:  # noqa: ASYNC109 - the error names the operation
         """Call an operation; return the body of its response, and the headers. `timeout`: seconds for all of it.
@@ -116,10 +136,11 @@ async def _body(response: ResponseStream, limit: int, silence: float) -> bytes:
     return b"".join(chunks)
 
 
-async def _check(response: ResponseStream) -> None:
+async def _error_of(response: ResponseStream) -> ServiceError | None:
+    """Return the error of a response; None if its status is 200."""
     if await response.response() == _OK:
-        return
+        return None
     body = b""
     while len(body) < _ERROR_SIZE and (data := await response.receive()):
         body += data
-    raise parse_error_response(response.status, body)
+    return parse_error_response(response.status, body)

@@ -41,6 +41,7 @@ from efo.kinesis.shard_source import ShardEnd
 from efo.kinesis.subscribe_call import EventStream, SubscribeCaller
 from efo.kinesis.subscribe_limiter import LimitsSubscribes
 from efo.model import Position
+from efo.protocol.denials import is_final
 from efo.protocol.messages import SubscribeToShardEvent
 from efo.protocol.reading import ActiveReadMode, SubscriptionState
 from efo.protocol.subscription import (
@@ -130,7 +131,8 @@ Diagnose = Callable[[ResourceNotFoundError], Awaitable[EfoError]]
 class ShardSubscription:
     """The subscription of one shard after a position. `receive` returns one event after the other, then ShardEnd.
 
-    Its attempts run in `nursery`, which the owner cancels at the end. `rng`: the source of jitter.
+    Its attempts run in `nursery`, which the owner cancels at the end. `rng`: the source of jitter. `is_final`: whether
+    an error ends the subscription. `on_success`: called with the first event of each attempt.
     """
 
     def __init__(
@@ -144,14 +146,17 @@ class ShardSubscription:
         diagnose: Diagnose,
         rng: random.Random,
         timing: SubscriptionTiming | None = None,
+        is_final: Callable[[EfoError], bool] = is_final,
+        on_success: Callable[[], None] = lambda: None,
         observer: Observer = ignore_events,
     ) -> None:
         self.shard_id = shard_id
         self._nursery = nursery
-        self._machine = Subscription(position, rng.random, timing=timing or SubscriptionTiming())
+        self._machine = Subscription(position, rng.random, timing=timing or SubscriptionTiming(), is_final=is_final)
         self._caller = caller
         self._limiter = limiter
         self._diagnose = diagnose
+        self._on_success = on_success
         self._observer = observer
         self._now = trio.lowlevel.current_clock().current_time  # a third of the calls of trio.current_time
         self._attempts: dict[int, _Attempt] = {}
@@ -370,6 +375,7 @@ class ShardSubscription:
             )
         if received is None:
             return
+        self._on_success()
         attempt.arrived_at = self._now()
         attempt.open(events, partial(self._on_change, attempt))
         self._report_input(Received(attempt.number, *received, opened_at))

@@ -9,7 +9,7 @@ from typing import Final, Self
 import msgspec
 
 from efo.errors import ProtocolError
-from efo.kinesis.client import Sign
+from efo.kinesis.client import Correct, Sign
 from efo.kinesis.connection_pool import ConnectionPool
 from efo.kinesis.response_stream import ResponseStream
 from efo.kinesis.service_call import ServiceCaller
@@ -34,8 +34,9 @@ class SubscribeCaller:
         authority: str,
         scheme: str,
         consumer_arn: Callable[[], str],
+        correct: Correct | None = None,
     ) -> None:
-        self._service = ServiceCaller(pool, sign=sign, authority=authority, scheme=scheme)
+        self._service = ServiceCaller(pool, sign=sign, authority=authority, scheme=scheme, correct=correct)
         self._consumer_arn = consumer_arn
 
     async def call(self, shard_id: str, position: Position) -> EventStream:

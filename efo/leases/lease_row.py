@@ -5,7 +5,7 @@ Names and values are those of KCL's lease table, so that leases can be moved to 
 
 from __future__ import annotations
 
-from typing import Final, Self
+from typing import Annotated, Final, Self
 
 import msgspec
 
@@ -13,6 +13,8 @@ from efo.errors import ConfigurationError
 from efo.model import Checkpoint, HashKeyRange, Lease
 
 _YEAR_9999: Final = 253_370_764_800.0
+_Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+"""What every store can hold."""
 
 
 def check_time(seconds: float | None) -> float | None:
@@ -27,10 +29,10 @@ class LeaseRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     lease_key: str
     lease_owner: str | None
-    lease_counter: int
-    owner_switches_since_checkpoint: int
+    lease_counter: _Count
+    owner_switches_since_checkpoint: _Count
     checkpoint: str
-    checkpoint_sub_sequence_number: int
+    checkpoint_sub_sequence_number: _Count
     parent_shard_ids: tuple[str, ...]
     child_shard_ids: tuple[str, ...]
     starting_hash_key: str | None
@@ -38,7 +40,7 @@ class LeaseRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     latest_at: float | None
     checkpoint_owner: str | None
     pending_checkpoint: str | None
-    pending_checkpoint_sub_sequence_number: int | None
+    pending_checkpoint_sub_sequence_number: _Count | None
     pending_checkpoint_state: bytes | None
     throughput_kbps: float | None
 

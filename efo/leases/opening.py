@@ -24,24 +24,32 @@ _NO_URL: Final = re.compile(r"\s.*|.*\s|(sqlite|postgres|postgresql|redis|rediss
 """What is meant as a URL, but has no colon or has blanks around it. It would be the path of an SQLite file."""
 _TABLE: Final = re.compile(r"[A-Za-z0-9_.-]{3,255}")
 """The name of a table (AWS: CreateTable, TableName)."""
-_DYNAMODB_OPTIONS: Final = {"region", "endpoint_url", "ca_file", "profile", "stream_id"}
+_DYNAMODB_OPTIONS: Final = {"region", "endpoint_url", "ca_file", "profile", "proxy_url", "stream_id"}
 
 
 @asynccontextmanager
 async def open_lease_store(
-    leases: str | Path | LeaseStore, application: str, stream: str, region: str | None = None
+    leases: str | Path | LeaseStore,
+    application: str,
+    stream: str,
+    region: str | None = None,
+    proxy_url: str | None = None,
 ) -> AsyncIterator[LeaseStore]:
     """Open the lease store of an application on a stream, and close it at the end.
 
     `leases`: the path of an SQLite file; a URL: `sqlite:PATH`, `postgresql://...`, `redis://...`, `rediss://...`,
     `unix://...` (Redis), `dynamodb:TABLE` or `memory:`; or a LeaseStore. A store that is not open yet is opened, and
-    closed at the end. `region`: of the stream, for DynamoDB if the URL names none.
+    closed at the end. `region`, `proxy_url`: of the stream, for DynamoDB if the URL names none.
 
     Raises ConfigurationError for an unknown scheme, and for a store of another application or stream; and what opening
     the store raises.
     """
     async with AsyncExitStack() as stack:
-        store = make_lease_store(leases, application, stream, region) if isinstance(leases, str | Path) else leases
+        store = (
+            make_lease_store(leases, application, stream, region, proxy_url)
+            if isinstance(leases, str | Path)
+            else leases
+        )
         if not hasattr(store, "ensure_scope") or isinstance(store, type):
             raise ConfigurationError(
                 f"leases={shown(store)}: expected a path, a URL ({_SCHEMES}) or an efo lease store"
@@ -52,7 +60,9 @@ async def open_lease_store(
         yield store
 
 
-def make_lease_store(leases: str | Path, application: str, stream: str, region: str | None = None) -> LeaseStore:
+def make_lease_store(
+    leases: str | Path, application: str, stream: str, region: str | None = None, proxy_url: str | None = None
+) -> LeaseStore:
     """Return a lease store, not yet opened, for a path or a URL. Raises ConfigurationError."""
     match = _SCHEME.match(leases) if isinstance(leases, str) else None
     if str(leases).strip() in ("", ".", ":memory:") or _NO_URL.fullmatch(str(leases)):
@@ -72,7 +82,7 @@ def make_lease_store(leases: str | Path, application: str, stream: str, region: 
 
             return RedisLeaseStore(url, application, stream)
         case "dynamodb":
-            return _dynamodb(urlsplit(url), application, region)
+            return _dynamodb(urlsplit(url), application, region, proxy_url)
         case "memory":
             if url.partition(":")[2].strip("/"):
                 raise ConfigurationError(f"leases={url!r}: expected memory:, which has no name")
@@ -95,7 +105,7 @@ def _sqlite_path(url: str) -> Path:
     return Path(unquote(rest))
 
 
-def _dynamodb(url: SplitResult, application: str, region: str | None) -> DynamoDbLeaseStore:
+def _dynamodb(url: SplitResult, application: str, region: str | None, proxy_url: str | None) -> DynamoDbLeaseStore:
     """Return the store of `dynamodb:TABLE?region=...`. Without a table it is the application's name, as in KCL."""
     from efo.leases.stores.dynamodb.store import DynamoDbLeaseStore  # noqa: PLC0415 - only if it is used
 
@@ -116,5 +126,6 @@ def _dynamodb(url: SplitResult, application: str, region: str | None) -> DynamoD
         endpoint_url=options.get("endpoint_url"),
         ca_file=options.get("ca_file"),
         profile=options.get("profile"),
+        proxy_url=options.get("proxy_url", proxy_url),
         stream_id=options.get("stream_id"),
     )

@@ -17,12 +17,13 @@ from math import inf
 from random import Random
 from typing import Final
 
-from efo.errors import EfoError, ServiceError, ThrottledError, TransportError
+from efo.errors import CredentialsError, EfoError, ServiceError, ThrottledError, TransportError
 from efo.producer.aggregate import AggregateBuilder, user_records
 from efo.producer.entry import Entry, Outgoing, Stored
 from efo.producer.lane import Lane
 from efo.producer.settings import ProducerSettings
 from efo.producer.shard_map import ShardMap, digest_of
+from efo.protocol.denials import Denials
 
 OVERHEAD: Final = 256
 """What a record counts in the buffer beyond its data and its key: the memory of its objects, about."""
@@ -69,6 +70,7 @@ class Buffer:
         self._lanes = [Lane(shard_id, settings, rng) for shard_id in shards.shard_ids]
         self._active: dict[Lane, None] = {}
         self._misrouted: list[tuple[Lane, Entry]] = []  # `stored` says where they are instead
+        self._denials = Denials()
         self._epoch = 0
         self._current = 0  # records of this epoch that are not done
         self._undone: Counter[int] = Counter()  # those of earlier ones
@@ -237,6 +239,7 @@ class Buffer:
                 entry.stored = result
                 self._misrouted.append((lane, entry))
                 return
+        self._denials.worked()
         self._done(entry, result, now)
         outcome.stored.append(entry)
 
@@ -244,11 +247,11 @@ class Buffer:
         self, entry: Entry, error: EfoError, again: list[Entry], outcome: Settled, *, is_single: bool, now: float
     ) -> None:
         entry.error = error
-        if isinstance(error, TransportError):
+        if isinstance(error, TransportError) and not isinstance(error, CredentialsError):
             entry.maybe_stored = True
         if isinstance(error, ServiceError) and error.code in REFUSED_WHOLE and not is_single:
             entry.alone = True
-        elif not error.retryable:
+        elif self._denials.is_final(error, now):
             self._done(entry, None, now)
             outcome.failed.append(entry)
             return

@@ -42,6 +42,7 @@ def open_producer(
     endpoint_url: str | None = None,
     ca_file: str | None = None,
     profile: str | None = None,
+    proxy_url: str | None = None,
     observer: Observer | None = None,
     rng: random.Random | None = None,
 ) -> AbstractAsyncContextManager[Producer[bytes]]: ...
@@ -57,6 +58,7 @@ def open_producer(
     endpoint_url: str | None = None,
     ca_file: str | None = None,
     profile: str | None = None,
+    proxy_url: str | None = None,
     observer: Observer | None = None,
     rng: random.Random | None = None,
 ) -> AbstractAsyncContextManager[Producer[T]]: ...
@@ -71,6 +73,7 @@ def open_producer(
     endpoint_url: str | None = None,
     ca_file: str | None = None,
     profile: str | None = None,
+    proxy_url: str | None = None,
     observer: Observer | None = None,
     rng: random.Random | None = None,
 ) -> AbstractAsyncContextManager[Producer[Any]]:
@@ -82,14 +85,20 @@ def open_producer(
 
     `stream`: the stream's name or ARN, or a client that `open_kinesis` made. `serializer`: makes the data of a record
     of what `put` is given; by default that is bytes. `settings`: see `ProducerSettings`. `region`, `endpoint_url`,
-    `ca_file`, `profile`: as for `open_kinesis`. `observer`: called with each diagnostic event; by default, events go to
-    the logger `efo`. `rng`: the source of jitter, for tests that must repeat.
+    `ca_file`, `profile`, `proxy_url`: as for `open_kinesis`. `observer`: called with each diagnostic event; by default,
+    events go to the logger `efo`. `rng`: the source of jitter, for tests that must repeat.
 
     Leaving the block waits until all records are stored or given up. If the block is cancelled or raises, this takes
     `close_timeout` at most; what is left then is given up. Without another error, it raises DeliveryError if records
     were given up whose deliveries nobody has looked at. Raises ConfigurationError, ServiceError and TransportError.
     """
-    where: dict[str, Any] = {"region": region, "endpoint_url": endpoint_url, "ca_file": ca_file, "profile": profile}
+    where: dict[str, Any] = {
+        "region": region,
+        "endpoint_url": endpoint_url,
+        "ca_file": ca_file,
+        "profile": profile,
+        "proxy_url": proxy_url,
+    }
     settings = ProducerSettings() if settings is None else settings
     observer = LoggingObserver() if observer is None else observer
     check_stream(stream, where)
@@ -111,7 +120,13 @@ async def _open(
         described, listed = await _describe(kinesis)
         buffer = Buffer(settings, ShardMap(listed), rng)
         pool = ConnectionPool(kinesis.connect, address=kinesis.authority, observer=observer)
-        service = ServiceCaller(pool, sign=kinesis.sign, authority=kinesis.authority, scheme=kinesis.scheme)
+        service = ServiceCaller(
+            pool,
+            sign=kinesis.sign,
+            authority=kinesis.authority,
+            scheme=kinesis.scheme,
+            correct=kinesis.correct,
+        )
         dispatcher = Dispatcher(
             buffer,
             PutRecordsCaller(service, described.arn),

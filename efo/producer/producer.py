@@ -7,7 +7,6 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 import trio
 
-from efo.checks import shown
 from efo.errors import ConfigurationError, DeliveryError, ProducerClosedError
 from efo.producer.buffer import OVERHEAD, Buffer
 from efo.producer.delivery import Delivery
@@ -196,7 +195,5 @@ def _wrong_key(partition_key: object) -> str:
 
 def _checked_hash_key(explicit_hash_key: object) -> str:
     if not isinstance(explicit_hash_key, str) or not is_hash_key(explicit_hash_key):
-        raise ConfigurationError(
-            f"explicit_hash_key={shown(explicit_hash_key)}: expected decimal digits, at most 2**128 - 1, or None"
-        )
+        raise ConfigurationError("explicit_hash_key: expected a text of decimal digits, at most 2**128 - 1, or None")
     return explicit_hash_key.lstrip("0") or "0"  # AWS refuses leading zeros

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
+from efo.errors import ClockSkewError, CredentialsError, EfoError, ExpiredCredentialsError, RejectedCredentialsError
+
+OF_CREDENTIALS: Final = (CredentialsError, ExpiredCredentialsError, RejectedCredentialsError, ClockSkewError)
+"""Errors that end when the credentials or the clock are right again. Whoever waits for that learns it at once."""
+CREDENTIALS_PAUSE: Final = 1.0
+"""The longest wait after such an error, in seconds. The credentials are looked for once a second, whoever asks."""
 _MAX_DOUBLINGS = 60
 
 Random = Callable[[], float]
@@ -33,8 +40,10 @@ class Backoff:
         self._jitter = jitter
         self._failures = 0
 
-    def next(self) -> float:
-        """Return the seconds to wait now."""
+    def next(self, error: EfoError | None = None) -> float:
+        """Return the seconds to wait now. `error`: why; while credentials are missing, the wait does not grow."""
+        if isinstance(error, OF_CREDENTIALS):
+            return CREDENTIALS_PAUSE * (1 + (self._random or _certain)()) / 2
         self._failures += 1
         return backoff(
             self._failures, initial=self._initial, limit=self._limit, random=self._random, jitter=self._jitter
@@ -43,3 +52,7 @@ class Backoff:
     def reset(self) -> None:
         """Start again with the initial wait, after a success."""
         self._failures = 0
+
+
+def _certain() -> float:
+    return 1.0

@@ -20,6 +20,7 @@ import msgspec
 from zlib_ng.zlib_ng import crc32
 
 from efo.errors import ChecksumError, FrameError
+from efo.foreign_errors import reason_of
 
 HeaderValue = bool | int | bytes | str | uuid.UUID
 
@@ -189,7 +190,7 @@ def _decode_headers(data: bytes) -> dict[str, HeaderValue]:
                 raise FrameError(f"the message has more than {MAX_HEADERS} headers")
             headers[name] = value
     except (IndexError, struct.error, UnicodeDecodeError) as error:
-        raise FrameError(f"the headers cannot be parsed: {error}") from error
+        raise FrameError(f"the headers cannot be parsed: {reason_of(error)}") from None
     return headers
 
 

@@ -8,7 +8,8 @@ import msgspec
 
 from efo.checks import shown
 from efo.errors import EventError, ServiceError
-from efo.model import MAX_SEQUENCE_DIGITS, ChildShard, Record, is_decimal
+from efo.foreign_errors import reason_of
+from efo.model import MAX_SEQUENCE_DIGITS, ChildShard, Record, is_decimal, is_shard_id
 from efo.protocol.eventstream import Message
 from efo.protocol.service_errors import service_error
 
@@ -113,8 +114,8 @@ def _parse_error_body(payload: bytes | memoryview) -> _ErrorBody:
     try:
         error_body = _ERROR_BODY.decode(payload)
     except DECODE_ERRORS:
-        text = bytes(payload[:200]).decode(errors="replace").strip()
-        return _ErrorBody(message=text)
+        # Not shown: what is no error of AWS may be anybody's page, which repeats the request with its headers.
+        return _ErrorBody(message=f"a response of {len(payload)} bytes that is no error of AWS" if payload else "")
     return _ErrorBody(type=error_body.type, message=error_body.message or error_body.capital_message)
 
 
@@ -122,7 +123,7 @@ def _parse_event(payload: bytes | memoryview) -> SubscribeToShardEvent:
     try:
         event = _decode_event(payload)
     except DECODE_ERRORS as error:
-        raise EventError(f"the event cannot be parsed: {error}") from error
+        raise EventError(f"the event cannot be parsed: {reason_of(error)}") from None
     children = event.child_shards or ()
     continuation = event.continuation_sequence_number
     # Rule R2. To end the shard at such an event would lose records.
@@ -138,8 +139,10 @@ def _parse_event(payload: bytes | memoryview) -> SubscribeToShardEvent:
 
 
 def check_children(children: tuple[ChildShard, ...]) -> None:
-    """Raise EventError unless each child shard has parents, and decimal hash keys."""
+    """Raise EventError unless each child shard has an id and parents, and decimal hash keys."""
     for child in children:
+        if not all(map(is_shard_id, (child.shard_id, *child.parent_shards))):
+            raise EventError("the id of a child shard, or of its parent, is none")
         if not child.parent_shards:
             raise EventError("a child shard has no parents")
         keys = child.hash_key_range

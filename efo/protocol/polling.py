@@ -11,7 +11,7 @@
    to others. A shard that is behind is read at this pace. One that is current is read less often: each page without
    records doubles the interval, each one with records halves it.
 6. When the service throttles, others read the shard too: the pace halves, and rises again with each page.
-7. An error that is not retryable is passed to the owner. This is final.
+7. An error that is final is passed to the owner, which says which ones are.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import msgspec
 from efo.errors import EfoError, ExpiredIteratorError, ThrottledError
 from efo.model import Position, PositionType
 from efo.protocol.backoff import Backoff
+from efo.protocol.denials import is_final
 from efo.protocol.messages import SubscribeToShardEvent
 from efo.protocol.reading import SubscriptionState
 from efo.protocol.records_page import RecordsPage
@@ -59,10 +60,17 @@ class Polling:
     """Polls one shard: make the `next_call` at `due`, and report its outcome by `started`, `received` or `failed`.
 
     `position`: where to start; it moves with every record. `random`: returns a number from 0 to 1. `interval`: the most
-    seconds between two calls for a shard that is current.
+    seconds between two calls for a shard that is current. `is_final`: whether an error ends the polling.
     """
 
-    def __init__(self, position: Position, random: Callable[[], float], *, interval: float) -> None:
+    def __init__(
+        self,
+        position: Position,
+        random: Callable[[], float],
+        *,
+        interval: float,
+        is_final: Callable[[EfoError], bool] = is_final,
+    ) -> None:
         self.position = position
         self.state: SubscriptionState = "connecting"
         self.due = float("-inf")
@@ -71,6 +79,7 @@ class Polling:
         self._interval = MIN_INTERVAL
         self._slowdown = 1.0
         self._backoff = Backoff(random, limit=_MAX_BACKOFF)
+        self._is_final = is_final
         self._iterator: str | None = None
         self._iterator_since = float("-inf")
         self._has_page = False  # since the iterator was obtained by GetShardIterator
@@ -110,7 +119,7 @@ class Polling:
 
     def failed(self, error: EfoError, now: float) -> list[Fail]:
         """Take the failure of a call; return it if it is final, otherwise the call is repeated."""
-        if not error.retryable:
+        if self._is_final(error):
             self.state = "failed"
             return [Fail(error)]
         if isinstance(error, ExpiredIteratorError):
@@ -121,7 +130,7 @@ class Polling:
         if isinstance(error, ThrottledError):
             self._slowdown = min(MAX_SLOWDOWN, self._slowdown * 2)
         self.state = "waiting"
-        self.due = now + MIN_INTERVAL + self._backoff.next()
+        self.due = now + MIN_INTERVAL + self._backoff.next(error)
         return []
 
     @property

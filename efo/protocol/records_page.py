@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from efo.errors import EventError
+from efo.foreign_errors import reason_of
 from efo.model import ChildShard, Record
 from efo.protocol.messages import DECODE_ERRORS, UntimedRecord, check_children, check_sequence_numbers
 
@@ -52,7 +53,7 @@ def parse_page(body: bytes) -> RecordsPage:
     try:
         page = _decode_page(body)
     except DECODE_ERRORS as error:
-        raise EventError(f"the response to GetRecords cannot be parsed: {error}") from error
+        raise EventError(f"the response to GetRecords cannot be parsed: {reason_of(error)}") from None
     children = page.child_shards or ()
     # To end the shard at a page without children would leave them unknown; with an iterator, there may be more.
     if (not page.next_shard_iterator) != bool(children):
@@ -68,7 +69,7 @@ def parse_iterator(body: bytes) -> str:
     try:
         return _ITERATOR.decode(body).shard_iterator
     except DECODE_ERRORS as error:
-        raise EventError(f"the response to GetShardIterator cannot be parsed: {error}") from error
+        raise EventError(f"the response to GetShardIterator cannot be parsed: {reason_of(error)}") from None
 
 
 def _decode_page(body: bytes) -> RecordsPage:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from efo.errors import (
     AccessDeniedError,
+    ClockSkewError,
     ExpiredCredentialsError,
     ExpiredIteratorError,
     InternalFailureError,
     KmsError,
+    RejectedCredentialsError,
     ResourceInUseError,
     ResourceNotFoundError,
     ServiceError,
@@ -47,11 +50,18 @@ _BY_NAME: Final[dict[str, type[ServiceError]]] = {
     "ServiceUnavailableException": InternalFailureError,
     "AccessDenied": AccessDeniedError,
     "AccessDeniedException": AccessDeniedError,
-    "UnrecognizedClientException": AccessDeniedError,
-    "InvalidSignatureException": AccessDeniedError,
-    "IncompleteSignatureException": AccessDeniedError,
-    "InvalidClientTokenId": AccessDeniedError,
-    "MissingAuthenticationTokenException": AccessDeniedError,
+    "UnrecognizedClientException": RejectedCredentialsError,
+    "InvalidSignatureException": RejectedCredentialsError,
+    "SignatureDoesNotMatch": RejectedCredentialsError,
+    "IncompleteSignatureException": RejectedCredentialsError,
+    "IncompleteSignature": RejectedCredentialsError,
+    "InvalidClientTokenId": RejectedCredentialsError,
+    "InvalidAccessKeyId": RejectedCredentialsError,
+    "MissingAuthenticationTokenException": RejectedCredentialsError,
+    "MissingAuthenticationToken": RejectedCredentialsError,
+    "RequestTimeTooSkewed": ClockSkewError,
+    "RequestInTheFuture": ClockSkewError,
+    "RequestExpired": ClockSkewError,
     "ExpiredIteratorException": ExpiredIteratorError,
     "ExpiredToken": ExpiredCredentialsError,
     "ExpiredTokenException": ExpiredCredentialsError,
@@ -64,18 +74,57 @@ _BY_PREFIX: Final[tuple[tuple[str, type[ServiceError]], ...]] = (
 )
 
 
+_SKEWED: Final = re.compile(r"Signature (?:expired|not yet current): (\d{8}T\d{6}Z)\b.*\((\d{8}T\d{6}Z) [+-] \d+ min")
+"""What AWS says of a signature whose time is wrong: that time, and in brackets its own."""
+_REJECTED: Final = {
+    "UnrecognizedClientException": "the service does not know these credentials",
+    "InvalidClientTokenId": "the service does not know these credentials",
+    "InvalidAccessKeyId": "the service does not know these credentials",
+    "InvalidSignatureException": "the signature is not that of these credentials: the secret access key is wrong, or "
+    "the request was changed on its way",
+    "SignatureDoesNotMatch": "the signature is not that of these credentials: the secret access key is wrong, or the "
+    "request was changed on its way",
+}
+"""What efo says in place of AWS's text about a signature, which quotes the signed headers with the session token."""
+_NOT_SIGNED: Final = "the service does not find a complete signature in the request"
+_QUOTED_VALUE: Final = re.compile(r"[Vv]alue '.*?'(?= at '|\s|$)", re.DOTALL)
+"""In a text about a wrong argument: the argument, which may be a partition key or data."""
+
+
 def service_error(code: str, message: str, status: int | None = None) -> ServiceError:
     """Return the error to raise for an error response or exception frame.
 
     `code`: the name of the error on the wire. It is the `__type` of a response body, which may have a namespace
     (`com.amazonaws.kinesis#ResourceInUseException`), or the header `x-amzn-ErrorType`, where `:` and a URL may follow
     the name, or the `:exception-type` of a frame.
-    `message`: the service's text. `status`: the HTTP status, None for an error within a response stream.
+    `message`: the service's text, of which the error has what cannot quote a header or an argument. `status`: the HTTP
+    status, None for an error within a response stream.
 
     Source: AWS, "JSON 1.1 protocol", operation error serialization.
     """
     name = code.rpartition("#")[2].partition(":")[0].strip()
-    return _error_class(name, status)(_cut(name, MAX_CODE) or "UnknownError", _cut(message, MAX_MESSAGE), status=status)
+    error_class = _error_class(name, status)
+    if issubclass(error_class, RejectedCredentialsError | ClockSkewError) and (skewed := _SKEWED.search(message)):
+        return _clock_skew(name, skewed[1], skewed[2], status)
+    if issubclass(error_class, RejectedCredentialsError):
+        message = _REJECTED.get(name, _NOT_SIGNED)
+    message = _QUOTED_VALUE.sub("a value", message)
+    return error_class(_cut(name, MAX_CODE) or "UnknownError", _cut(message, MAX_MESSAGE), status=status)
+
+
+def _clock_skew(code: str, signed: str, now: str, status: int | None) -> ClockSkewError:
+    seconds = _seconds(now) - _seconds(signed)
+    which = "behind" if seconds > 0 else "ahead of"
+    message = f"the request was signed {abs(seconds)} s {which} the service's clock; correct the clock of this host"
+    return ClockSkewError(code, message, status=status, service_time=float(_seconds(now)))
+
+
+def _seconds(time: str) -> int:
+    """Return a time such as 20260131T120000Z in seconds since the epoch."""
+    year, month, day = int(time[:4]), int(time[4:6]), int(time[6:8])
+    year, month = (year, month) if month > 2 else (year - 1, month + 12)  # noqa: PLR2004 - years that begin in March
+    days = 365 * year + year // 4 - year // 100 + year // 400 + (153 * month - 457) // 5 + day - 719_469
+    return days * 86_400 + int(time[9:11]) * 3600 + int(time[11:13]) * 60 + int(time[13:15])
 
 
 def _cut(text: str, limit: int) -> str:

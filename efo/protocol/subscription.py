@@ -15,7 +15,8 @@ This module makes all decisions that keep a shard subscribed:
    whose connection received GOAWAY is renewed at once and continues until then; pacing spreads these renewals.
 4. No record is delivered twice: records up to the last delivered sequence number are removed from events.
 5. An event without a continuation ends the shard (R2), from either attempt. This is final.
-6. An error that is not retryable is passed to the owner. This is final for the subscription.
+6. An error that is final is passed to the owner, and ends the subscription. Which ones are is the owner's to say: by
+   default those that are not retryable.
 7. A continuation that moves back within one attempt is a protocol error. The attempt is closed, and the next one starts
    AFTER the last valid continuation. But if later records of the shard were delivered before earlier ones, the order is
    lost. This is final: no record is skipped silently.
@@ -45,6 +46,7 @@ from efo.errors import (
 )
 from efo.model import ChildShard, Position, PositionType
 from efo.protocol.backoff import Backoff
+from efo.protocol.denials import is_final
 from efo.protocol.messages import SubscribeToShardEvent
 from efo.protocol.pacing import SHARD_INTERVAL, TAKE_OVER_AFTER
 
@@ -224,8 +226,8 @@ class _LastEvent(msgspec.Struct, frozen=True):
 class Subscription:
     """Keeps one shard subscribed. Call `handle` for each input, and `tick` at the `deadline`.
 
-    `start`: where to start. `random`: returns a number from 0 to 1. `live`: the number of the live attempt, None if
-    there is none.
+    `start`: where to start. `random`: returns a number from 0 to 1. `is_final`: whether an error ends the
+    subscription. `live`: the number of the live attempt, None if there is none.
     """
 
     def __init__(
@@ -234,6 +236,7 @@ class Subscription:
         random: Callable[[], float],
         *,
         timing: SubscriptionTiming = SubscriptionTiming(),
+        is_final: Callable[[EfoError], bool] = is_final,
     ) -> None:
         self.state = State.WAITING
         self.live: int | None = None
@@ -241,6 +244,7 @@ class Subscription:
         self._start = start
         self._after: str | None = None  # the continuation of the last event, None before the first
         self._random = random
+        self._is_final = is_final
         self._backoff = Backoff(random)
         self._attempts = 0
         self._candidate: int | None = None
@@ -392,7 +396,7 @@ class Subscription:
         return msgspec.structs.replace(event, continuation_sequence_number=str(delivered).zfill(digits))
 
     def _closed(self, error: EfoError | None, now: float, *, is_live: bool) -> list[Action]:
-        if error is not None and not error.retryable:
+        if error is not None and self._is_final(error):
             self._move(Signal.FATAL)
             return [*self._cancel_all("service"), Fail(error)]
         if is_live:
@@ -411,7 +415,7 @@ class Subscription:
         """Return the seconds until the next attempt, after a candidate that failed with this error."""
         if not isinstance(error, ResourceInUseError):
             self._in_use_since = None
-            return self._backoff.next()
+            return self._backoff.next(error)
         if self._in_use_since is None:
             self._in_use_since = now
         if self.live is None and now - self._in_use_since < TAKE_OVER_AFTER:

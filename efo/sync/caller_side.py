@@ -8,6 +8,8 @@ from typing import Any
 
 from efo.doors.calls import ApplicationSide, Call
 from efo.doors.engine import Run
+from efo.doors.process_end import ForkedError
+from efo.errors import ConfigurationError
 from efo.sync.bell import Bell
 
 
@@ -39,6 +41,8 @@ class CallerSide(ApplicationSide):
         Ctrl-C, and SystemExit of a handler, cancel the run: the running call is interrupted, no other one begins, and
         what was acked is saved. That takes some seconds at most, and is not interrupted by a second Ctrl-C.
         """
+        if self._is_serving:
+            raise ConfigurationError("another thread runs this consumer: run it in one, or use Handler(..., threads=N)")
         run.ended.add_done_callback(lambda _ended: self._bell.ring())
         exiting: BaseException | None = None
         self._is_serving = True
@@ -47,6 +51,8 @@ class CallerSide(ApplicationSide):
             while not run.ended.done() or self._calls:
                 try:
                     self._serve_next(run, is_exiting=exiting is not None)
+                except ForkedError:  # a handler forked, and the child returned from it
+                    raise
                 except BaseException as error:  # noqa: BLE001 - KeyboardInterrupt, SystemExit: an Exception was reported
                     exiting = exiting or error
                     run.cancel()

@@ -14,7 +14,7 @@ from efo.sync.reading import CallerReading
 class Consumer(CallerReading[TrioConsumer], StreamConsumer):
     """Reads the shards whose leases this worker holds, for synchronous code. Made by `efo.sync.open_consumer`.
 
-    Iterate over it: `for batch in consumer`, then `consumer.ack(batch)`, in one thread; or `consumer.run(reader)`.
+    Iterate over it: `for batch in consumer`, then `consumer.ack(batch)`; or `consumer.run(reader)`.
     """
 
     def __init__(self, engine: Engine[TrioConsumer], side: CallerSide) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import Self
 
@@ -19,7 +20,7 @@ from efo.sync.processor import ProcessorReader
 class CallerReading(DoorReading[C]):
     """Reads shards in the calling thread.
 
-    Iterate over it: `for batch in consumer`, then `consumer.ack(batch)`, in one thread; or `consumer.run(reader)`.
+    Iterate over it: `for batch in consumer`, then `consumer.ack(batch)`; or `consumer.run(reader)`.
     """
 
     def __init__(self, engine: Engine[C], side: CallerSide) -> None:
@@ -27,6 +28,7 @@ class CallerReading(DoorReading[C]):
         self._side = side
         self._iteration: Run[None] | None = None
         self._bell = Bell()
+        self._turn = threading.Lock()  # which each thread that iterates has while it waits
         self._merge.on_change = self._notify
         self._has_ended = False
 
@@ -45,17 +47,28 @@ class CallerReading(DoorReading[C]):
     def __iter__(self) -> Self:
         """Iterate over the batches of all shards. It ends when the consumer drains, and may be continued.
 
-        A batch that is not acked when the consumer is closed is delivered again, to the next consumer that reads its
-        shard. Raises EfoError.
+        Several threads may iterate: each batch goes to one of them, and a shard's next one may go to another at the
+        same time. A batch that is not acked when the consumer is closed is delivered again, to the next consumer that
+        reads its shard. Raises EfoError.
         """
         return self
 
     def __next__(self) -> Batch:
+        self._side.check_process()  # in a forked child, a thread that is not there may have the lock
+        thread = threading.get_ident()
+        with self._turn:
+            batch = self._next()
+        if batch is None:
+            raise StopIteration
+        # Python runs signal handlers at calls and at loops: so Ctrl-C comes before this line or after `return`.
+        self._merge.taking[thread] = None
+        return batch
+
+    def _next(self) -> Batch | None:
+        """Wait for the next batch, and take it; None at the end."""
         iteration = self._iteration or self._begin()
         while not self._has_ended:
             if (batch := self._merge.take()) is not None:
-                # Python runs signal handlers at calls and at loops: so Ctrl-C comes before this line or after `return`.
-                self._merge.taking = None
                 return batch
             if self._merge.has_ended or iteration.ended.done():
                 self._has_ended = True
@@ -63,7 +76,7 @@ class CallerReading(DoorReading[C]):
                     iteration.ended.result()
             else:
                 self._bell.sleep_unless(lambda: self._merge.is_ready or iteration.ended.done())
-        raise StopIteration
+        return None
 
     def _notify(self) -> None:
         self._side.trio_side.at_end_of_step(self._bell.ring)

@@ -20,14 +20,14 @@ def open_engine(engine: Engine[Any]) -> Iterator[None]:
         yield
     except BaseException:
         engine.cancel()
-        engine.closed.exception()  # waits; the block's own exception counts
+        engine.wait_closed()  # the block's own exception counts
         raise
     engine.close()
     try:
         engine.closed.result()
     except KeyboardInterrupt:
         engine.cancel()
-        engine.closed.exception()
+        engine.wait_closed()
         raise
 
 

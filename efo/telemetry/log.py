@@ -7,6 +7,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Any, Final
 
+from efo.checks import printable
 from efo.events import (
     AcksOverdue,
     AggregateDamaged,
@@ -81,7 +82,7 @@ class LoggingObserver:
             self._log(logging.DEBUG if self._outages.explains(event) else level, text)
 
     def _log(self, level: int, text: str) -> None:
-        self._logger.log(level, "%s%s", self._worker, text)
+        self._logger.log(level, "%s", printable(f"{self._worker}{text}"))
 
 
 def log_outage(change: OutageBegan | OutageEnded) -> None:

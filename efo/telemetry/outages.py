@@ -1,7 +1,8 @@
 """Joins the failures of Kinesis, of the lease store and of a sink: one report when an outage begins, one when it ends.
 
 An outage begins with the first failure. It ends when everything that has failed since works again, or is no longer
-tried. In between, thousands of retries of thousands of shards are only counted.
+tried; that of puts when they have worked for some seconds. In between, thousands of retries of thousands of shards are
+only counted.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ NOT_TRIED_AFTER: Final = 60.0
 ORDINARY_FOR: Final = 10.0
 """Seconds for which Kinesis may refuse a shard with ResourceInUse or throttle it: hand-offs and pacing take 5 s. For as
 long, puts may be throttled: a producer adapts to others in that time."""
+PUTS_QUIET: Final = 5.0
+"""Seconds for which puts must work until their outage ends: a request of many may fail, again and again."""
 HANGS_AFTER: Final = 5.0
 """A cancelled call of the lease store counts as a failure if it had no response for this many seconds."""
 
@@ -70,10 +73,17 @@ class OutageEnded:
 
 
 class Outage:
-    """The failures of one system. `key`: what failed, such as a shard. `now`: monotonic seconds."""
+    """The failures of one system. `key`: what failed, such as a shard. `now`: monotonic seconds.
 
-    def __init__(self, system: System) -> None:
+    `quiet`: seconds without a failure until it ends, where calls may fail and work in turn.
+    """
+
+    def __init__(self, system: System, *, quiet: float = 0.0) -> None:
         self._system: System = system
+        self._quiet = quiet
+        self._works_since: float | None = None
+        self._failed_at = 0.0
+        self._is_on = False
         self._failing: dict[str, float] = {}  # the time of the last failure
         self._cause = ""
         self._began_at = 0.0
@@ -83,13 +93,14 @@ class Outage:
     @property
     def is_on(self) -> bool:
         """Whether an outage has begun and not ended."""
-        return bool(self._failing)
+        return self._is_on
 
     def failed(
         self, key: str, now: float, error_type: str, detail: str = "", shard_id: str = ""
     ) -> Iterator[OutageBegan]:
         """Note a failure; yield the beginning of an outage."""
-        is_first = not self._failing
+        is_first = not self._is_on
+        self._is_on, self._works_since, self._failed_at = True, None, now
         self._failing[key] = now
         self._failures += 1
         if is_first:
@@ -98,14 +109,18 @@ class Outage:
 
     def succeeded(self, key: str, now: float) -> Iterator[OutageEnded]:
         """Note that something works, or is given up; yield the end of the outage."""
-        if not self._failing:
+        if not self._is_on:
             return
         self._failing.pop(key, None)
         if now - self._swept_at >= 1:  # not for each event of a busy shard
             self._swept_at = now
             self._failing = {key: at for key, at in self._failing.items() if now - at < NOT_TRIED_AFTER}
-        if not self._failing:
-            yield OutageEnded(self._system, self._cause, now - self._began_at, self._failures)
+        if self._failing:
+            return
+        self._works_since = now if self._works_since is None else self._works_since
+        if now - self._failed_at >= self._quiet:
+            self._is_on = False
+            yield OutageEnded(self._system, self._cause, self._works_since - self._began_at, self._failures)
 
 
 class Outages:
@@ -114,6 +129,7 @@ class Outages:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._kinesis = Outage("kinesis")
+        self._puts = Outage("kinesis", quiet=PUTS_QUIET)
         self._lease_store = Outage("lease_store")
         self._refused_since: dict[str, float] = {}
         self._handlers: dict[type, Callable[[Any, float], Iterable[OutageBegan | OutageEnded]]] = {
@@ -134,7 +150,7 @@ class Outages:
             case LeaseLost(reason="store" | "expired") | ShardStopped(error_type=None):
                 return self._lease_store.is_on
             case ConnectionOpened() | ConnectionClosed():
-                return self._kinesis.is_on
+                return self._kinesis.is_on or self._puts.is_on
             case _:
                 return False
 
@@ -191,9 +207,9 @@ class Outages:
     def _put(self, event: PutRecordsCalled, now: float) -> Iterator[OutageBegan | OutageEnded]:
         if event.error_type is None:
             self._refused_since.pop(_PUTTING, None)
-            yield from self._kinesis.succeeded(_PUTTING, now)
+            yield from self._puts.succeeded(_PUTTING, now)
         elif not self._is_ordinary(_PUTTING, event.error_type, now):
-            yield from self._kinesis.failed(_PUTTING, now, event.error_type, event.detail)
+            yield from self._puts.failed(_PUTTING, now, event.error_type, event.detail)
 
     def _is_ordinary(self, shard: str, error_type: str, now: float) -> bool:
         """Return whether this refusal belongs to a hand-off or to pacing, so that the next call may succeed."""

@@ -28,6 +28,8 @@ class TraceContext(NamedTuple):
 TraceExtractor = Callable[[Record], TraceContext | None]
 """Returns the trace context of a record, or None. It must return the same for the same record every time."""
 
+_MAX_STATE: Final = 512
+"""Characters of a `tracestate` that all must pass on (W3C Trace Context, 3.3.1.5). A longer one may be a megabyte."""
 _TRACEPARENT: Final = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
 
@@ -36,5 +38,7 @@ def from_tags(record: Record) -> TraceContext | None:
     if not record.tags:
         return None
     tags = dict(record.tags)
-    parent = tags.get("traceparent")
-    return None if parent is None else TraceContext(parent, tags.get("tracestate"))
+    parent, state = tags.get("traceparent"), tags.get("tracestate")
+    if state is not None and len(state) > _MAX_STATE:
+        state = None
+    return None if parent is None else TraceContext(parent, state)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -54,6 +55,7 @@ class FakeKinesisThread:
 
     def __enter__(self) -> Self:
         """Start the fake. Raises OSError: the port is in use."""
+        self._pid = os.getpid()
         self._thread.start()
         self._ready.wait()
         if self._failure is not None:
@@ -64,8 +66,9 @@ class FakeKinesisThread:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._token.run_sync_soon(self._stop.set)
-        self._thread.join()
+        if os.getpid() == self._pid:
+            self._token.run_sync_soon(self._stop.set)
+            self._thread.join()
 
     @property
     def url(self) -> str:
@@ -92,7 +95,9 @@ class FakeKinesisThread:
         self.call(lambda fake: fake.faults.add(fault, when))
 
     def call(self, function: Callable[[FakeKinesis], T]) -> T:
-        """Call `function` with the fake, in the fake's thread."""
+        """Call `function` with the fake, in the fake's thread. Raises RuntimeError in a forked child."""
+        if os.getpid() != self._pid:
+            raise RuntimeError("this process was forked from that of the fake: call it there, or connect to its url")
         return trio.from_thread.run_sync(function, self._fake, trio_token=self._token)
 
     def create_stream(self, name: str, shards: int = 1) -> str:

@@ -9,7 +9,7 @@ import sys
 
 import atheris
 
-with atheris.instrument_imports(include=["efo", "h2", "hpack", "hyperframe"]):
+with atheris.instrument_imports(include=["efo", "efo_service", "h2", "h11", "hpack", "hyperframe"]):
     from proofs.fuzz.targets import TARGETS
 
 

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from proofs.fuzz import aggregates, connection, events, frames
+from proofs.fuzz import aggregates, connection, events, frames, port
 
-TARGETS: Final = {module.TARGET.name: module.TARGET for module in (frames, events, aggregates, connection)}
+TARGETS: Final = {module.TARGET.name: module.TARGET for module in (frames, events, aggregates, connection, port)}

@@ -119,6 +119,10 @@ FIXED: Final[Mapping[str, tuple[str, ...]]] = {
     "R14: how long the last save may take, by which the checks excuse a record that is repeated": (
         "efo.consumer.shard_task.LAST_SAVE_TIMEOUT",
     ),
+    "R16: how long IAM may take to apply a change, and how soon credentials are looked for again, as users are told": (
+        "efo.protocol.denials.GRACE",
+        "efo.protocol.backoff.CREDENTIALS_PAUSE",
+    ),
     "worlds have no record processors, and their consumers read one stream": (
         "efo.consumer.handlers.processor.LEASE_LOST_TIMEOUT",
         "efo.consumer.streams.opening.OPENINGS",
@@ -140,6 +144,7 @@ FIXED: Final[Mapping[str, tuple[str, ...]]] = {
         "efo.protocol.frame_meter.OTHER_LIMIT",
         "efo.protocol.frame_meter._HEADER_WORK",
         "efo.protocol.frame_meter._UNKNOWN",
+        "efo.protocol.http_connect.MAX_HEAD",
         "efo.protocol.service_errors.MAX_CODE",
         "efo.protocol.service_errors.MAX_MESSAGE",
     ),

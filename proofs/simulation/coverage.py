@@ -9,9 +9,11 @@ from functools import singledispatchmethod
 from typing import Final
 
 from efo import events
+from efo.errors import AccessDeniedError, CredentialsError
 from efo.model import Checkpoint
 from efo.protocol.pacing import RENEWAL_OVERDUE_AFTER
 from efo.protocol.subscription import SubscriptionTiming
+from proofs.simulation.signing import CORRECTED
 from proofs.simulation.story import (
     SECOND_APPLICATION,
     SECOND_STREAM,
@@ -68,7 +70,7 @@ class _Task:
 
     `checkpoint`: where it started. `open`: how many of its subscriptions are open. `acked`: the last record acked.
     `is_idle`: its subscription was given up. `has_failed`: its handler has failed for the last time.
-    `is_polled`: its last call was one of polling.
+    `is_polled`: its last call was one of polling. `lacks_credentials`: its last call had none.
     `has_dead_letters`: records that are not acked are in the dead letters.
     """
 
@@ -80,6 +82,7 @@ class _Task:
     has_failed: bool = False
     has_dead_letters: bool = False
     is_polled: bool = False
+    lacks_credentials: bool = False
 
 
 _PLANNED: Final = ("renewed", "shard_end", "lease_lost", "shutdown", "idle", "seek")
@@ -274,6 +277,7 @@ class Coverage:
 
     @add.register
     def _(self, line: Acted) -> None:
+        self._mark("R16.clock_corrected", line.what == CORRECTED)
         self._is_finishing |= line.what == "finish"
         self._mark("R10.two_streams", line.what == SECOND_STREAM)
         self._mark("R10.two_applications", line.what == SECOND_APPLICATION)
@@ -303,6 +307,7 @@ class Coverage:
         if task is None:
             return
         task.is_polled = False
+        self._mark_outage(task, event.error_type)
         if event.error_type is not None:
             is_first = task.checkpoint.is_sentinel and not task.has_events
             self._mark("R4.first_attempt_failed", is_first)
@@ -322,6 +327,13 @@ class Coverage:
         self._mark("R6.poll_throttled", event.error_type == "throttled")
         if task := self._tasks.get((worker, event.shard_id)):
             task.is_polled = True
+            self._mark_outage(task, event.error_type)
+
+    def _mark_outage(self, task: _Task, error_type: str | None) -> None:
+        self._mark("R16.without_credentials", error_type == CredentialsError.error_type)
+        self._mark("R16.credentials_again", error_type is None and task.lacks_credentials)
+        self._mark("R16.denied_while_read", error_type == AccessDeniedError.error_type and task.has_events)
+        task.lacks_credentials = error_type == CredentialsError.error_type
 
     @_add_event.register
     def _(self, event: events.ReadModeChanged, _worker: str) -> None:

@@ -1,4 +1,4 @@
-"""Coverage marks: the rare branches of rules R1 to R14 that the worlds of a simulation must reach.
+"""Coverage marks: the rare branches of rules R1 to R16 that the worlds of a simulation must reach.
 
 A check that never fails proves little if the situation that it guards against never occurs. So each mark names a
 situation, and a run of many seeds fails if one of them occurred in no world. `coverage` finds them in the stories.
@@ -103,6 +103,10 @@ MARKS: Final[dict[str, str]] = {
     "R14.crashed_while_reading": "a worker crashed while it read shards",
     "R14.stopped_gracefully": "a worker was stopped while the world went on, and ended without an error",
     "R14.saved_after_failure": "acked records were saved after the failure of their shard's reader",
+    "R16.without_credentials": "a call failed since credentials could not be obtained",
+    "R16.credentials_again": "a shard was subscribed or polled again after that",
+    "R16.clock_corrected": "a signature was refused for its time, and the call repeated at the service's time",
+    "R16.denied_while_read": "the permission to read a shard was missing for a while, after it had been read",
 }
 """What must be reached: the name of each mark, which starts with its rule, and its meaning."""
 

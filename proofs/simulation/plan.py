@@ -17,6 +17,7 @@ from efo_service.relay.relay import COMMIT_BYTES
 from proofs.simulation.assignments import AssignmentKind
 from proofs.simulation.constants import Values, choose
 from proofs.simulation.disk import DiskFaults
+from proofs.simulation.signing import KNOWN, SigningPlan, plan_signing
 from proofs.simulation.sink import Guard
 
 ReaderKind = Literal["batches", "records", "stream", "sink"]
@@ -55,6 +56,7 @@ class Plan:
     `new_worker_ids`: a worker that restarts has a new id.
     `end_crash_rate`: how likely a worker crashes just after a write about the children of a shard (rule R2).
     `read_mode`: that of all workers, and of a neighbour. Fan-out is denied at times if it is "auto".
+    `signing`: the fake checks signatures, and credentials, clock and permissions have faults; None: nothing is signed.
     `calm_from`: no faults and no actions from then on; everything must be done `completion_timeout` later.
     """
 
@@ -109,6 +111,7 @@ class Plan:
     read_mode: ReadMode = "fanout"
     poll_interval: float = 1.0
     fanout_retry_interval: float = 30.0
+    signing: SigningPlan | None = None
 
     @property
     def max_listing_lag(self) -> float:
@@ -206,6 +209,8 @@ _OF_THE_STREAM: Final = ("put", "burst", "aggregate", "split", "merge")
 """The actions of a stream's producer."""
 NEIGHBOUR_SHARE: Final = 0.15
 """The share of worlds with two consumers."""
+SIGNING_SHARE: Final = 0.15
+"""The share of worlds whose calls are signed."""
 _READ_MODES: Final = (60, 18, 22)
 """How many of a hundred worlds read by fan-out, by polling, and by either."""
 AT_TIME_SHARE: Final = 0.15
@@ -222,7 +227,8 @@ def plan(seed: int) -> Plan:
     plan = replace(
         _with_settings(_start_at_time(_plan(seed), Random(f"time {seed}")), random), constants=choose(random)
     )
-    return _with_neighbour(_with_read_mode(plan, Random(f"read mode {seed}")), Random(f"neighbour {seed}"))
+    plan = _with_neighbour(_with_read_mode(plan, Random(f"read mode {seed}")), Random(f"neighbour {seed}"))
+    return _with_signing(plan, Random(f"{seed}/credentials"))
 
 
 def _plan(seed: int) -> Plan:
@@ -317,6 +323,15 @@ def _with_read_mode(plan: Plan, random: Random) -> Plan:
         fanout_retry_interval=random.choice((2.0, 10.0, 30.0)),
         actions=tuple(sorted([*plan.actions, *denials])),
     )
+
+
+def _with_signing(plan: Plan, random: Random) -> Plan:
+    """Return the plan, for a share of the seeds with signatures. Both consumers of a process sign."""
+    if random.random() >= SIGNING_SHARE:
+        return plan
+    signing, fake = plan_signing(random, plan.calm_from), replace(plan.fake, credentials=KNOWN)
+    neighbour = None if plan.neighbour is None else replace(plan.neighbour, signing=signing, fake=fake)
+    return replace(plan, signing=signing, fake=fake, neighbour=neighbour)
 
 
 def _with_neighbour(plan: Plan, random: Random) -> Plan:

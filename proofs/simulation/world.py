@@ -15,6 +15,7 @@ import trio.testing
 from efo.consumer.opening import open_consumer
 from efo.consumer.shard_task import ShardReader
 from efo.errors import ConfigurationError
+from efo.kinesis.client import KinesisClient
 from efo.model import Position
 from efo.testing import FakeKinesis
 from efo.testing.errors import FakeError
@@ -28,6 +29,7 @@ from proofs.simulation.log import SimulatedLog, WorkerLog
 from proofs.simulation.plan import SHORT_CLEANUP_AFTER, Action, Plan
 from proofs.simulation.producer import Producer
 from proofs.simulation.readers import PlannedFailures, log_reader, reader
+from proofs.simulation.signing import SimulatedSigning
 from proofs.simulation.sink import MemorySink
 from proofs.simulation.store_faults import LeaseRows, StoreFault
 from proofs.simulation.story import SECOND_APPLICATION, SECOND_STREAM, Acted, Line, Positioned, Story, Violation
@@ -102,6 +104,11 @@ class World:
             )
         if plan.fault_rate and plan.read_mode != "fanout":
             self._add_polling_faults()
+        if plan.signing is not None and plan.signing.denial is not None:
+            start, stop = plan.signing.denial
+            for operation in ("SubscribeToShard", "GetRecords", "GetShardIterator"):
+                denied = When(operation=operation, start=start, stop=stop, times=inf)
+                self.script.add(Refuse("AccessDeniedException"), denied)
         self._sink = MemorySink(plan.guard, Random(f"sink {plan.seed}"), plan.max_delay, plan.failover_time)
         self._dead_letters = MemorySink(plan.guard, Random(f"letters {plan.seed}"), plan.max_delay, plan.failover_time)
         self._log: SimulatedLog | None = None
@@ -173,11 +180,18 @@ class World:
 
     def create_workers(self, fake: FakeKinesis) -> None:
         """Create the workers of this consumer."""
-        plan, kinesis, position = self.plan, fake.kinesis(self.stream), self._initial_position(fake)
+        plan, position = self.plan, self._initial_position(fake)
         self.workers = [
-            Worker(n, plan, kinesis, self.rows, self.story.add, self._reader, position, self.application)
+            Worker(n, plan, self._client(fake), self.rows, self.story.add, self._reader, position, self.application)
             for n in range(plan.workers)
         ]
+
+    def _client(self, fake: FakeKinesis) -> KinesisClient:
+        """Return what a worker reads with. Each has its own idea of the service's clock."""
+        kinesis, signing = fake.kinesis(self.stream), self.plan.signing
+        if signing is None:
+            return kinesis
+        return SimulatedSigning(signing, fake.clock, lambda text: self.story.add(Acted(text))).applied_to(kinesis)
 
     def _join_processes(self, neighbour: World) -> None:
         """Let the consumers of the same number be in one process."""

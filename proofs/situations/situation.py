@@ -60,13 +60,17 @@ class Situation:
 
 
 class Cases:
-    """The situations of one kind: `cases = Cases("clock")`, then `@cases.case(...)` on each function."""
+    """The situations of one kind: `cases = Cases("clock")`, then `@cases.case(...)` on each function.
 
-    def __init__(self, kind: str) -> None:
+    `seconds`: after which a process counts as hung, for those that say nothing else.
+    """
+
+    def __init__(self, kind: str, *, seconds: float = 60.0) -> None:
         self.kind = kind
+        self._seconds = seconds
         self.situations: list[Situation] = []
 
-    def case(self, right: str, *, seconds: float = 60.0, name: str | None = None) -> Callable[[Try], Try]:
+    def case(self, right: str, *, seconds: float | None = None, name: str | None = None) -> Callable[[Try], Try]:
         """Register a function, synchronous or for trio, that tries a situation.
 
         `right`: what efo must do. `name`: by default that of the function, with blanks for underscores.
@@ -74,7 +78,7 @@ class Cases:
 
         def register(function: Try) -> Try:
             title = name or getattr(function, "__name__", "").replace("_", " ").strip()
-            self.situations.append(Situation(self.kind, title, right, seconds, function))
+            self.situations.append(Situation(self.kind, title, right, seconds or self._seconds, function))
             return function
 
         return register

@@ -16,6 +16,7 @@ except ImportError as error:
     raise SystemExit(69) from error
 
 from efo_service.exit_codes import Exit, report
+from efo_service.memory import forbid_core_files
 from efo_service.version import VERSION
 
 app = App(
@@ -163,7 +164,8 @@ _HELP: Final = {
         Move the checkpoints of another library to efo's leases, or back with --back. Without --write it only reports.
 
         LIBRARY is kcl (1, 2 and 3), kclpy, vmware-go-kcl, kinesumer, harlow or async-kinesis. CHECKPOINTS is
-        dynamodb:TABLE (with ?region=, endpoint_url=, ca_file= or profile=), redis://..., postgresql://... or mysql://...
+        dynamodb:TABLE (with ?region=, endpoint_url=, ca_file=, profile= or proxy_url=), redis://..., postgresql://...
+        or mysql://...
         A URL with a password belongs into the variable EFO_MIGRATE_CHECKPOINTS, not on the command line.
 
         It reports what becomes of each shard. Refused, with nothing written: an application that still runs, found by
@@ -318,6 +320,7 @@ stays: with Python's 700, collections would take a seventh of it."""
 def main() -> NoReturn:
     """Run the program, and exit."""
     gc.set_threshold(*GC_THRESHOLDS)
+    forbid_core_files()
     sys.exit(call())
 
 

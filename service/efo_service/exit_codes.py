@@ -9,8 +9,10 @@ from typing import Final
 
 from rich.console import Console
 
-from efo.errors import ConfigurationError, EfoError
+from efo.checks import printable
+from efo.errors import ConfigurationError, EfoError, WrongEndpointError
 from efo.exception_groups import leaf_exceptions
+from efo.foreign_errors import traceback_of
 from efo_service.errors import DrainDeadlineError, UsageError
 
 
@@ -30,6 +32,7 @@ class Exit(IntEnum):
 _CODES: Final[tuple[tuple[type[BaseException], Exit], ...]] = (
     (UsageError, Exit.USAGE),
     (ConfigurationError, Exit.CONFIGURATION),
+    (WrongEndpointError, Exit.CONFIGURATION),
     (DrainDeadlineError, Exit.DRAIN_DEADLINE),
     (EfoError, Exit.UNAVAILABLE),
     (KeyboardInterrupt, Exit.INTERRUPTED),
@@ -62,13 +65,14 @@ def report(error: BaseException) -> Exit:
     code = code_of(error)
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     if code is Exit.INTERNAL:
-        sys.excepthook(type(error), error, error.__traceback__)
+        sys.stderr.write(traceback_of(error))
         console.print("[bold red]efo:[/] internal error: this is a defect, please report it with the lines above")
     else:
         for message in dict.fromkeys(str(leaf) for leaf in leaf_exceptions(error) if _code_of_one(leaf) is code):
-            console.print(f"[bold red]efo:[/] {_escaped(message or 'interrupted')}")
+            console.print(f"[bold red]efo:[/] {_escaped(message) or 'interrupted'}")
     return code
 
 
 def _escaped(message: str) -> str:
-    return message.replace("[", r"\[")
+    """Return a message without markup and control characters. A further line is indented: no name can fake one."""
+    return "\n     ".join(map(printable, message.splitlines())).replace("[", r"\[")

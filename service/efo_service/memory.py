@@ -1,10 +1,11 @@
-"""How a process that runs for months uses memory."""
+"""How a process that runs for months uses memory, and where its memory must not go."""
 
 from __future__ import annotations
 
 import ctypes
 import gc
 import os
+import resource
 from contextlib import suppress
 from typing import Final
 
@@ -37,3 +38,12 @@ def settle_memory() -> None:
         if variable not in os.environ:
             with suppress(OSError, AttributeError):  # no C library of that kind
                 ctypes.CDLL(None).mallopt(parameter, value)
+
+
+def forbid_core_files() -> None:
+    """Let a crash of this process, and of those that it starts, write no core file: it would contain the credentials.
+
+    The hard limit stays, so an operator can allow one: `prlimit --core=unlimited --pid PID`.
+    """
+    _, hard = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, hard))

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from efo.text import decode
 from efo_service.errors import UnavailableError
 from efo_service.web.probe import ServiceAddress
 
@@ -50,7 +51,7 @@ def ask(arguments: Sequence[str], environ: Mapping[str, str] = os.environ) -> st
 
 def _address(config: str | None, environ: Mapping[str, str]) -> ServiceAddress:
     """Return where the service is. Raises ValueError, TypeError and OSError."""
-    tables = tomllib.loads(Path(config).read_text("utf-8")) if config else {}
+    tables = tomllib.loads(decode(Path(config).read_bytes())) if config else {}
     service = {**DEFAULTS, **tables.get("service", {})}
     for name, value in environ.items():
         match name.upper():

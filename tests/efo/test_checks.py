@@ -148,7 +148,7 @@ def test_zero_and_infinity_are_numbers_only_where_they_are_allowed():
         check_number("delay", 0)
 
 
-@pytest.mark.parametrize(("value", "message"), [("", "name is empty"), (5, "name=5"), (b"x", "name=b'x'")])
+@pytest.mark.parametrize(("value", "message"), [("", "name is empty"), (5, "name=5"), (b"x", "name=<bytes>")])
 def test_a_text_is_not_empty(value, message):
     with pytest.raises(ConfigurationError, match=f"{message}: expected the name of a stream"):
         check_text("name", value, "the name of a stream")

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-HEAVY = {"aiobotocore", "botocore", "hypercorn", "opentelemetry", "pyarrow", "pydantic", "pyspark", "starlette", "trio"}
+HEAVY = {"aiobotocore", "botocore", "h11", "opentelemetry", "pyarrow", "pydantic", "pyspark", "starlette", "trio"}
 
 
 def modules_after(code: str) -> set[str]:

@@ -65,7 +65,7 @@ def test_a_read_mode_that_cannot_be_meant_is_rejected(settings, message):
         (NOON.replace(tzinfo=None), "the time has no zone"),
         (7.5, "initial_position=7.5"),
         (None, "initial_position=None"),
-        (Checkpoint.TRIM_HORIZON, "initial_position=Checkpoint"),
+        (Checkpoint.TRIM_HORIZON, "initial_position=<Checkpoint>"),
         (Position.at("x"), "initial_position: sequence_number='x': expected a text of decimal digits"),
         (Position.after(7), "initial_position: sequence_number=7"),
         (Position.at("9" * 130), "expected a text of decimal digits"),

@@ -69,3 +69,15 @@ def test_a_settled_process_keeps_the_memory_of_a_commit_for_the_next_one() -> No
     pages = 10 * 8 * 2**20 // 4096
     assert int(output(COMMITS, "settled")) < pages / 10
     assert int(output(COMMITS, "unsettled")) > pages / 2
+
+
+def test_a_command_that_crashes_writes_no_core_file():
+    program = (
+        "import resource, sys\n"
+        "resource.setrlimit(resource.RLIMIT_CORE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))\n"
+        "sys.argv = ['efo', 'version']\n"
+        "from efo_service import cli\n"
+        "try:\n    cli.main()\nfinally:\n    print(resource.getrlimit(resource.RLIMIT_CORE)[0])\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ended.stdout.splitlines()[-1] == "0"

@@ -38,6 +38,8 @@ async def test_a_service_that_is_alive_is_asked_at_the_address_of_the_configurat
     config.write_text(f'[service]\nport = {port}\n[kinesis]\nstream = "orders"\n')
     assert await asked("--config", str(config)) == "alive"
     assert await asked(EFO_CONFIG=str(config)) == "alive"
+    config.write_bytes(b"\xef\xbb\xbf" + config.read_bytes().replace(b"\n", b"\r\n"))
+    assert await asked(EFO_CONFIG=str(config)) == "alive"
     assert await asked("-c", str(config), EFO_SERVICE__PORT="1") is None
     assert await asked(EFO_SERVICE__PORT=str(port), efo_service__host="localhost") == "alive"
     assert '"alive"' in (await asked("--json", EFO_SERVICE__PORT=str(port)) or "")

@@ -17,6 +17,7 @@ from efo_service.relay.errors import SinkFullError
 from efo_service.relay.measured import SinkMeter
 from efo_service.spark.pipeline.metrics import PipelineMetrics
 from efo_service.telemetry.sdk import telemetry
+from efo_service.web.probe import ServiceAddress
 from efo_service.web.readiness import WorkerReadiness, measure_readiness
 from efo_service.workers.endpoints import WorkerEndpoints
 from tests.efo.telemetry.test_observer import EVERY_EVENT
@@ -40,7 +41,7 @@ def scrape() -> str:
         meter.retried(SinkFullError("no space"))
         with meter.commit(2):
             pass
-        sdk.registry.register(WorkerEndpoints("127.0.0.1", lambda: {"w-1-1": None}))
+        sdk.registry.register(WorkerEndpoints(ServiceAddress("127.0.0.1", 8080), lambda: {"w-1-1": None}))
         restarts = Counter("efo_worker_restarts", "Restarts of workers that ended.", ["worker"], registry=sdk.registry)
         restarts.labels("w-1-1").inc()
         return generate_latest(sdk.registry).decode()

@@ -15,7 +15,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-_TOP: Final = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")
+_TOP: Final = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")
 _MARK: Final = re.compile(r"<!--\s*((?:example|file)\b.*?)\s*-->\s*$", re.DOTALL)
 _ID: Final = re.compile(r"""<a\s[^>]*\b(?:id|name)=["']([^"']+)["']""")
 _SOURCE: Final = re.compile(r"""<img\s[^>]*\bsrc=["']([^"']+)["']""")

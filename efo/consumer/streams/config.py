@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from efo.arn import parse_stream
+from efo.aws.role import AssumedRole
 from efo.checks import check_text, check_type, shown
 from efo.errors import ConfigurationError
-from efo.kinesis.aws.role import AssumedRole
 from efo.kinesis.client import KinesisClient
 from efo.settings import ConsumerSettings, PositionLike, parse_position
 
@@ -59,6 +59,11 @@ class StreamConfig:
         """The stream's name."""
         return self.stream.stream if isinstance(self.stream, KinesisClient) else parse_stream(self.stream)[0]
 
+    @property
+    def known_region(self) -> str | None:
+        """The stream's region, if the stream itself says it."""
+        return self.stream.region if isinstance(self.stream, KinesisClient) else parse_stream(self.stream)[1]
+
     def settings_over(self, common: ConsumerSettings) -> ConsumerSettings:
         """Return the settings of this stream. `common`: those of all streams. Raises ConfigurationError."""
         if self.settings is not None:
@@ -79,6 +84,14 @@ StreamLike = str | KinesisClient | StreamConfig
 
 StreamTracker = Callable[[], Awaitable[Iterable[StreamLike]]]
 """Returns the streams to read from now on (KCL: MultiStreamTracker)."""
+
+
+def region_of(streams: Iterable[StreamLike] | StreamTracker) -> str | None:
+    """Return the region of all streams of a list, if their ARNs or clients name the same one: for what they share."""
+    if not isinstance(streams, Sequence) or isinstance(streams, str):
+        return None
+    regions = {config.known_region for config in map(stream_config, streams)}
+    return regions.pop() if len(regions) == 1 else None
 
 
 def stream_config(stream: StreamLike) -> StreamConfig:

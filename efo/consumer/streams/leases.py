@@ -55,17 +55,19 @@ _EXPECTED: Final = (
 
 
 @asynccontextmanager
-async def open_lease_stores(leases: StreamLeases, application: str, region: str | None) -> AsyncIterator[LeasesOf]:
+async def open_lease_stores(
+    leases: StreamLeases, application: str, region: str | None, proxy_url: str | None = None
+) -> AsyncIterator[LeasesOf]:
     """Open what the lease stores of all streams share, and yield a function that finds those of one. Raises EfoError.
 
-    `region`: of DynamoDB, if a URL names none.
+    `region`, `proxy_url`: of DynamoDB, if a URL names none.
     """
     is_known = isinstance(leases, str | Path | MultiStreamTable) or callable(leases)
     if isinstance(leases, type) or not is_known:
         raise ConfigurationError(f"leases={shown(leases)}: {_EXPECTED}")
     table: object = leases
     if isinstance(leases, str) and leases.lower().startswith("dynamodb:"):
-        table = make_lease_store(leases, application, "", region)
+        table = make_lease_store(leases, application, "", region, proxy_url)
     if isinstance(table, MultiStreamTable):
         async with AsyncExitStack() as stack:
             if not table.is_open:

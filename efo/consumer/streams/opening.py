@@ -22,7 +22,7 @@ from efo.consumer.consumer import Consumer
 from efo.consumer.handlers.handler import BatchHandler, Flush, Handler, RecordHandler
 from efo.consumer.opening import Shared, check_arguments, open_sharing
 from efo.consumer.shard_stream import ShardStream
-from efo.consumer.streams.config import StreamConfig, StreamLike, StreamTracker
+from efo.consumer.streams.config import StreamConfig, StreamLike, StreamTracker, region_of
 from efo.consumer.streams.consumer import MultiStreamConsumer
 from efo.consumer.streams.leases import LeasesOf, StreamLeases, open_lease_stores
 from efo.consumer.worker_id import worker_slot
@@ -66,6 +66,7 @@ async def open_streams(
     endpoint_url: str | None = None,
     ca_file: str | None = None,
     profile: str | None = None,
+    proxy_url: str | None = None,
     observer: StreamObserver = logging_observer,
     tracing: OtelTracing | None = None,
 ) -> AsyncIterator[MultiStreamConsumer]:
@@ -92,14 +93,22 @@ async def open_streams(
     async with AsyncExitStack() as stack:
         if worker_id is None:  # the same for all streams: their leases are balanced as one
             worker_id = stack.enter_context(worker_slot(application, ""))
-        leases_of = await stack.enter_async_context(open_lease_stores(leases, application, region))
+        leases_of = await stack.enter_async_context(
+            open_lease_stores(leases, application, region or region_of(streams), proxy_url)
+        )
         limiter = SubscribeLimiter(settings.subscribes_per_second)
         opener = _Opener(
             application=application,
             worker_id=worker_id,
             settings=settings,
             on_service_error=on_service_error,
-            where={"region": region, "endpoint_url": endpoint_url, "ca_file": ca_file, "profile": profile},
+            where={
+                "region": region,
+                "endpoint_url": endpoint_url,
+                "ca_file": ca_file,
+                "profile": profile,
+                "proxy_url": proxy_url,
+            },
             observer=observer,
             tracing=tracing,
             leases_of=leases_of,
@@ -207,6 +216,7 @@ async def consume_streams(
     endpoint_url: str | None = None,
     ca_file: str | None = None,
     profile: str | None = None,
+    proxy_url: str | None = None,
     observer: StreamObserver = logging_observer,
     tracing: OtelTracing | None = None,
     task_status: trio.TaskStatus[MultiStreamConsumer] = trio.TASK_STATUS_IGNORED,
@@ -256,6 +266,7 @@ async def consume_streams(
         endpoint_url=endpoint_url,
         ca_file=ca_file,
         profile=profile,
+        proxy_url=proxy_url,
         observer=observer_of,
         tracing=tracing,
     )

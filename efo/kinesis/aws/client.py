@@ -8,16 +8,19 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import trio
-from botocore.exceptions import NoCredentialsError
 
 from efo.arn import parse_stream
+from efo.aws.clock import ServiceClock
+from efo.aws.credentials import CredentialSource
+from efo.aws.refusals import Refusals
+from efo.aws.role import AssumedRole
+from efo.aws.variables import check_variables
 from efo.exception_groups import collapse_groups
 from efo.kinesis.aws.connector import Connector
 from efo.kinesis.aws.control_plane import AwsControlPlane
 from efo.kinesis.aws.endpoint import Endpoint, find_endpoint
 from efo.kinesis.aws.errors import translated
 from efo.kinesis.aws.lazy import open_aiobotocore
-from efo.kinesis.aws.role import AssumedRole
 from efo.kinesis.aws.signer import Signer
 from efo.kinesis.client import KinesisClient
 from efo.kinesis.connection_pool import ConnectionPool
@@ -25,28 +28,34 @@ from efo.kinesis.service_call import ServiceCaller
 
 
 def endpoint_of(
-    stream: str, *, region: str | None, endpoint_url: str | None, ca_file: str | None, profile: str | None
+    stream: str,
+    *,
+    region: str | None,
+    endpoint_url: str | None,
+    ca_file: str | None,
+    profile: str | None,
+    proxy_url: str | None = None,
 ) -> Endpoint:
     """Return where `open_kinesis` finds a stream. Raises ConfigurationError."""
+    check_variables()
     # botocore itself reads AWS_DEFAULT_REGION only; the containers that AWS starts set AWS_REGION.
     region = region or parse_stream(stream)[1] or os.environ.get("AWS_REGION")
     with translated():
-        return find_endpoint(region=region, endpoint_url=endpoint_url, ca_file=ca_file, profile=profile)
+        return find_endpoint(
+            region=region, endpoint_url=endpoint_url, ca_file=ca_file, profile=profile, proxy_url=proxy_url
+        )
 
 
-async def credential_provider(profile: str | None, region: str, role: AssumedRole | None = None) -> str:
+async def credential_provider(
+    profile: str | None, region: str, role: AssumedRole | None = None, proxy_url: str | None = None
+) -> str:
     """Return which provider of botocore's chain has credentials, by botocore's name for it, such as "assume-role".
 
-    Raises ConfigurationError without usable credentials.
+    Raises ConfigurationError without usable credentials, and CredentialsError if a service cannot be reached.
     """
-    lazy = open_aiobotocore(profile=profile, region=region, endpoint_url=None, ca_file=None, role=role)
-    async with lazy as aiobotocore:
-        with translated():
-            credentials = await aiobotocore.get_credentials()
-            if credentials is None:
-                raise NoCredentialsError
-            await credentials.get_frozen_credentials()  # some providers fetch them only now
-        return str(credentials.method)
+    source = CredentialSource(profile, region, role, proxy_url=proxy_url)
+    await source.get()
+    return source.provider
 
 
 @asynccontextmanager
@@ -58,34 +67,47 @@ async def open_kinesis(
     ca_file: str | None = None,
     profile: str | None = None,
     role: AssumedRole | None = None,
+    proxy_url: str | None = None,
 ) -> AsyncIterator[KinesisClient]:
     """Open a client of one stream, by its name or its ARN.
 
     Credentials come from botocore's chain (environment, profile, container, instance). `region`: by default the ARN's,
     then AWS_REGION, then botocore's. `endpoint_url`: another endpoint than AWS's, `https://` or, without TLS,
-    `http://`. `ca_file`: the certificate authorities to trust, in PEM format; by default AWS_CA_BUNDLE, then
-    botocore's.
+    `http://`. `ca_file`: the certificate authorities to trust, in PEM format; by default AWS_CA_BUNDLE, then the
+    profile's, REQUESTS_CA_BUNDLE, and botocore's.
     `profile`: a profile of the AWS configuration. `role`: a role that these credentials assume, for a stream of another
-    account. Raises ConfigurationError.
-
-    Kinesis is called without a proxy, even if the environment names one. SubscribeToShard cannot pass through a proxy,
-    and the control plane must describe the same endpoint. The services that provide credentials are called as botocore
-    does.
+    account. `proxy_url`: the HTTP proxy, also for the services that provide credentials:
+    `http://[USER:PASSWORD@]HOST:PORT` or `https://`; "" is none. By default the environment says it, in HTTPS_PROXY,
+    HTTP_PROXY and NO_PROXY as botocore reads them. Raises ConfigurationError.
     """
     name, arn_region = parse_stream(stream)
-    endpoint = endpoint_of(stream, region=region, endpoint_url=endpoint_url, ca_file=ca_file, profile=profile)
-    has_tls = endpoint.scheme == "https"
-    connector = Connector(endpoint.host, endpoint.port, ca_file=endpoint.ca_file if has_tls else None)
+    endpoint = endpoint_of(
+        stream, region=region, endpoint_url=endpoint_url, ca_file=ca_file, profile=profile, proxy_url=proxy_url
+    )
+    connector = Connector.of(endpoint)
+    source, clock = CredentialSource(profile, endpoint.region, role, proxy_url=proxy_url), ServiceClock()
+    correct = Refusals(source, clock).correct
+    # The URL of the endpoint: otherwise botocore would call other hosts for some calls, see `endpoint.py`.
     lazy = open_aiobotocore(
-        profile=profile, region=endpoint.region, endpoint_url=endpoint_url, ca_file=ca_file, role=role
+        source,
+        clock,
+        profile=profile,
+        region=endpoint.region,
+        endpoint_url=endpoint.url,
+        ca_file=endpoint.ca_file,
+        proxy_url=proxy_url,
     )
     with collapse_groups():
         async with lazy as aiobotocore, trio.open_nursery() as connections:
-            signer = Signer(aiobotocore, f"{endpoint.scheme}://{endpoint.authority}/", endpoint.region)
+            signer = Signer(source, clock, f"{endpoint.url}/", endpoint.region)
             pool = ConnectionPool(connector.connect, address=endpoint.authority)
             await connections.start(pool.run)
-            caller = ServiceCaller(pool, sign=signer.sign, authority=endpoint.authority, scheme=endpoint.scheme)
-            control_plane = AwsControlPlane(aiobotocore, caller, name, stream if arn_region else None)
+            caller = ServiceCaller(
+                pool, sign=signer.sign, authority=endpoint.authority, scheme=endpoint.scheme, correct=correct
+            )
+            control_plane = AwsControlPlane(
+                aiobotocore, caller, name, stream if arn_region else None, connector.check_scheme
+            )
             yield KinesisClient(
                 stream=name,
                 control_plane=control_plane,
@@ -96,5 +118,7 @@ async def open_kinesis(
                 clock=time.time,
                 service_time=control_plane.service_time,
                 stream_arn=stream if arn_region else None,
+                region=endpoint.region,
+                correct=correct,
             )
             connections.cancel_scope.cancel()

@@ -8,13 +8,26 @@ retries. All other calls go through aiobotocore.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
-from efo.errors import ProtocolError, ResourceNotFoundError, ServiceError, TransportError
+import trio
+
+from efo.aws.wrong_server import wrong_content
+from efo.errors import (
+    CredentialsError,
+    EfoError,
+    NotHttp2Error,
+    ProtocolError,
+    ResourceNotFoundError,
+    ServiceError,
+    SilenceError,
+    TransportError,
+    WrongEndpointError,
+)
 from efo.kinesis.aws.errors import translated
 from efo.kinesis.aws.lazy import LazyAiobotocore
 from efo.kinesis.service_call import ServiceCaller
@@ -27,6 +40,7 @@ from efo.model import (
     Shard,
     ShardRead,
     StreamDescription,
+    is_shard_id,
 )
 
 DIRECT_READS: Final = {
@@ -41,10 +55,18 @@ class AwsControlPlane:
     """Implements ControlPlane.
 
     `aiobotocore`, `direct`: both ways to call the service. `arn`: the stream's ARN, if it is known; the stream is then
-    named by it.
+    named by it. `check_scheme`: raises WrongEndpointError if the endpoint has TLS where its URL has none.
     """
 
-    def __init__(self, aiobotocore: LazyAiobotocore, direct: ServiceCaller, name: str, arn: str | None) -> None:
+    def __init__(
+        self,
+        aiobotocore: LazyAiobotocore,
+        direct: ServiceCaller,
+        name: str,
+        arn: str | None,
+        check_scheme: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint,
+    ) -> None:
+        self._check_scheme = check_scheme
         self._aiobotocore = aiobotocore
         self._direct = direct
         self._stream = {"StreamARN": arn} if arn else {"StreamName": name}
@@ -145,18 +167,32 @@ class AwsControlPlane:
         await self._call("deregister_stream_consumer", ConsumerARN=consumer_arn)
 
     async def _call(self, operation: str, **arguments: object) -> Mapping[str, Any]:
+        failure: EfoError | None = None
         if operation in DIRECT_READS:
             try:
                 found, headers = await self._direct.read(DIRECT_READS[operation], arguments)
-            except ResourceNotFoundError:
-                raise  # this is an answer
-            except (TransportError, ProtocolError, ServiceError):
-                pass  # repeated below, with botocore's retries and explanations
+            except (TransportError, ProtocolError, ServiceError) as error:
+                if _is_final(error):
+                    raise
+                if isinstance(error, TransportError) and not self._has_responded:
+                    await self._check_scheme()
+                failure = error  # repeated below, with botocore's retries and explanations
             else:
                 self._responded(headers)
                 return found
-        with translated(had_credentials=self._has_responded):
-            response = await self._aiobotocore.call(operation, **arguments)
+        try:
+            with translated(has_responded=self._has_responded):
+                response = await self._aiobotocore.call(operation, **arguments)
+        except CredentialsError:
+            raise
+        except TransportError as error:
+            # efo's own connection knows at which step it failed, unless it only ran out of time.
+            if isinstance(failure, TransportError) and not isinstance(failure, SilenceError):
+                raise failure from error
+            raise
+        if (reason := wrong_content(response)) is not None:
+            kind = TransportError if self._has_responded else WrongEndpointError
+            raise kind(f"Kinesis cannot be reached: {reason}")
         self._responded(response["ResponseMetadata"]["HTTPHeaders"])
         return response
 
@@ -166,8 +202,18 @@ class AwsControlPlane:
             self._skew = parsedate_to_datetime(headers.get("date", "")).timestamp() - time.time()
 
 
+def _is_final(error: EfoError) -> bool:
+    """Return whether botocore would not get further: the error is an answer, of a wrong setting, or of credentials."""
+    if isinstance(error, NotHttp2Error):
+        return not error.speaks_http1
+    return isinstance(error, CredentialsError | ResourceNotFoundError | WrongEndpointError)
+
+
 def _shard(item: Mapping[str, Any]) -> Shard:
     numbers = item["SequenceNumberRange"]
+    parents = [item[name] for name in ("ParentShardId", "AdjacentParentShardId") if item.get(name)]
+    if not all(map(is_shard_id, (item["ShardId"], *parents))):
+        raise ProtocolError("the response to ListShards has the id of a shard, or of its parent, that is none")
     return Shard(
         shard_id=item["ShardId"],
         hash_key_range=_hash_key_range(item),

@@ -1,19 +1,29 @@
-"""Finds the endpoint of Kinesis, its region and the authorities to trust, by the rules of botocore."""
+"""Finds the endpoint of Kinesis, its region, its proxy and the authorities to trust, by the rules of botocore.
+
+It is the host of the region, for all calls. botocore would call hosts of the account for those that name the stream or
+the consumer by its ARN (ACCOUNT.control-kinesis.REGION.amazonaws.com, ACCOUNT.data-kinesis...), and for all if it knows
+the account; the host of the region serves them all.
+"""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 import botocore.config
 import botocore.exceptions
-import botocore.httpsession
 import botocore.session
 import botocore.utils
 from botocore import UNSIGNED
 
+from efo.aws.egress import find_authorities
+from efo.checks import shown
 from efo.errors import ConfigurationError
+from efo.foreign_errors import reason_of
+from efo.proxy import Proxy, find_proxy
 
 
 @dataclass(frozen=True)
@@ -21,7 +31,8 @@ class Endpoint:
     """Where Kinesis is.
 
     `scheme`: "https", or "http" without TLS. `host`, `port`: where to connect. `authority`: the host of requests as
-    SigV4 signs it. `region`: for SigV4. `ca_file`: the certificate authorities to trust, in PEM format.
+    SigV4 signs it. `region`: for SigV4. `ca_file`: the certificate authorities to trust, in PEM format; `ca_source`:
+    the setting or the variable that names it. `proxy`: through which the host is reached, None if directly.
     """
 
     scheme: str
@@ -30,10 +41,22 @@ class Endpoint:
     authority: str
     region: str
     ca_file: str
+    ca_source: str = ""
+    proxy: Proxy | None = None
+
+    @property
+    def url(self) -> str:
+        """Its URL, without a path."""
+        return f"{self.scheme}://{self.authority}"
 
 
 def find_endpoint(
-    *, region: str | None, endpoint_url: str | None, ca_file: str | None, profile: str | None
+    *,
+    region: str | None,
+    endpoint_url: str | None,
+    ca_file: str | None,
+    profile: str | None,
+    proxy_url: str | None = None,
 ) -> Endpoint:
     """Return the endpoint for these arguments of `open_kinesis`, the environment and the AWS configuration.
 
@@ -44,11 +67,12 @@ def find_endpoint(
     if region is None:
         raise botocore.exceptions.NoRegionError
     botocore.utils.validate_region_name(region)
+    authorities = find_authorities(session, ca_file)
     url = endpoint_url or _configured(session)
     if url is None or "fips" in region:  # botocore replaces regions such as fips-us-east-1
         url, region = _default(session, region, url)
     elif not (botocore.utils.is_valid_endpoint_url(url) or botocore.utils.is_valid_ipv6_endpoint_url(url)):
-        raise ConfigurationError(f"Invalid endpoint: {url}")
+        raise ConfigurationError(f"Invalid endpoint: {shown(url)}")
     address = _address(url)
     return Endpoint(
         scheme=address.scheme,
@@ -56,7 +80,9 @@ def find_endpoint(
         port=address.port or (443 if address.scheme == "https" else 80),
         authority=_authority(address),
         region=region,
-        ca_file=ca_file or session.get_config_variable("ca_bundle") or botocore.httpsession.get_cert_path(True),
+        ca_file=authorities.path,
+        ca_source=authorities.source,
+        proxy=find_proxy(f"{address.scheme}://{address.netloc}", proxy_url),
     )
 
 
@@ -68,10 +94,21 @@ def _configured(session: botocore.session.Session) -> str | None:
 
 
 def _default(session: botocore.session.Session, region: str, url: str | None) -> tuple[str, str]:
-    """Return the endpoint and the region that a client of botocore would use."""
-    unsigned = botocore.config.Config(signature_version=UNSIGNED)  # credentials are not looked for
+    """Return the endpoint and the region that a client of botocore would use for a stream's name, by its newest rules.
+
+    They are those of FIPS and dual-stack endpoints too, and of an endpoint in the configuration file.
+    """
+    unsigned = botocore.config.Config(signature_version=UNSIGNED, account_id_endpoint_mode="disabled")
     client = session.create_client("kinesis", region_name=region, endpoint_url=url, config=unsigned)
-    return client.meta.endpoint_url, client.meta.region_name
+    called: list[str] = []
+
+    def note(params: dict[str, Any], **_: object) -> tuple[SimpleNamespace, dict[str, Any]]:
+        called.append(params["url"])
+        return SimpleNamespace(status_code=200), {}  # a response, so that nothing is sent
+
+    client.meta.events.register("before-call.kinesis.ListShards", note)
+    client.list_shards(StreamName="any")
+    return called[0].removesuffix("/"), client.meta.region_name
 
 
 def _address(url: str) -> SplitResult:
@@ -80,7 +117,7 @@ def _address(url: str) -> SplitResult:
     try:
         address.port  # noqa: B018 - a property that raises
     except ValueError as error:
-        raise ConfigurationError(f"{url} is not an endpoint: {error}") from error
+        raise ConfigurationError(f"{shown(url)} is not an endpoint: {reason_of(error)}") from None
     return address
 
 

@@ -1,64 +1,69 @@
-"""Translates botocore's exceptions to efo's: the only place that does."""
+"""Translates botocore's exceptions of calls to efo's. Those of obtaining credentials are `efo.aws.chain`'s."""
 
 from __future__ import annotations
 
+import logging
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
+from urllib.parse import urlsplit
 
 import botocore.exceptions
 
-from efo.errors import ConfigurationError, EfoError, TlsError, TransportError
+from efo.aws.wrong_server import unreachable, wrong_server
+from efo.errors import ConfigurationError, EfoError, TlsError, TransportError, WrongEndpointError
+from efo.foreign_errors import chain_of, reason_of
 from efo.protocol.service_errors import service_error
-from efo.tls import certificate_advice
 
-_NO_CREDENTIALS: Final = (
-    botocore.exceptions.NoCredentialsError,
-    botocore.exceptions.PartialCredentialsError,
-    botocore.exceptions.CredentialRetrievalError,
-)
-_CREDENTIAL_CALLS: Final = {
-    "AssumeRole", "AssumeRoleWithSAML", "AssumeRoleWithWebIdentity", "CreateToken", "GetRoleCredentials",
-}  # fmt: skip
-"""Calls that botocore makes to get credentials: their errors say nothing about Kinesis."""
+_LOG: Final = logging.getLogger("efo.aws")
+_OTHER_SERVER: Final = "check endpoint_url, and proxies in between"
 
 
 @contextmanager
-def translated(*, had_credentials: bool = False) -> Iterator[None]:
-    """Translate botocore's exceptions.
+def translated(*, has_responded: bool = False) -> Iterator[None]:
+    """Translate all exceptions but efo's own: botocore has no class for some, such as an answer that is no JSON.
 
-    `had_credentials`: there were credentials before, so that a failure to get them is temporary and not a wrong
-    setting.
+    What may quote a header, a URL or a body is not in the message, nor in a traceback. `has_responded`: whether the
+    service did before, so that what answers in its place is an outage, and no wrong setting.
     """
     errors = botocore.exceptions
     try:
         yield
-    except errors.ClientError as error:
-        if had_credentials and error.operation_name in _CREDENTIAL_CALLS:
-            raise TransportError(f"the AWS credentials cannot be refreshed now: {error}") from error
-        raise _error_response(error) from error
-    except errors.NoRegionError as error:
-        raise ConfigurationError("no AWS region: set region or AWS_REGION, or use the stream's ARN") from error
-    except (*_NO_CREDENTIALS, RuntimeError) as error:
-        # botocore has no class for credentials that have expired when they are fetched.
-        if isinstance(error, RuntimeError) and "expired" not in str(error):
-            raise
-        if had_credentials:
-            raise TransportError(f"the AWS credentials cannot be refreshed now: {error}") from error
-        raise ConfigurationError(
-            f"no usable AWS credentials: {error}; botocore looks in the environment, in ~/.aws, and in the roles of "
-            "the container and the instance"
-        ) from error
-    except (errors.HTTPClientError, errors.ConnectionError) as error:
-        cause = error.kwargs.get("error")
-        if isinstance(cause, ssl.SSLCertVerificationError):
-            raise TlsError(
-                f"the certificate of Kinesis' control plane is not trusted: {error}; {certificate_advice(cause)}"
-            ) from error
-        raise TransportError(f"Kinesis' control plane cannot be reached: {error}") from error
-    except (errors.BotoCoreError, ValueError) as error:
-        raise ConfigurationError(f"botocore rejects the settings: {error}") from error
+    except EfoError:
+        raise
+    except Exception as error:  # noqa: BLE001 - botocore has no class for some
+        _LOG.debug("a call through botocore failed: %s", chain_of(error))
+        match error:
+            case errors.ClientError():
+                raise _wrong_endpoint(error, has_responded=has_responded) or _error_response(error) from None
+            case errors.NoRegionError():
+                raise ConfigurationError("no AWS region: set region or AWS_REGION, or use the stream's ARN") from None
+            case errors.HTTPClientError() | errors.ConnectionError():
+                wrong = _wrong_endpoint(error, has_responded=has_responded)
+                raise wrong or TransportError(f"{_where(error)} cannot be reached: {unreachable(error)}") from None
+            case errors.BotoCoreError() | ValueError():
+                raise ConfigurationError(f"botocore rejects the settings: {reason_of(error)}") from None
+            case _:
+                raise TransportError(
+                    f"Kinesis' control plane gives an answer that is none of its own ({reason_of(error)}): "
+                    f"{_OTHER_SERVER}"
+                ) from None
+
+
+def _where(error: Exception) -> str:
+    """Return what was called, with its host if the error has it."""
+    host = urlsplit(str(getattr(error, "kwargs", {}).get("endpoint_url", ""))).hostname
+    return f"Kinesis' control plane{f' at {host}' if host else ''}"
+
+
+def _wrong_endpoint(error: Exception, *, has_responded: bool) -> TransportError | None:
+    """Return the error for what answers in place of Kinesis; None if that may be Kinesis."""
+    if (reason := wrong_server(error)) is None:
+        return None
+    is_untrusted = isinstance(getattr(error, "kwargs", {}).get("error"), ssl.SSLCertVerificationError)
+    first = TlsError if is_untrusted else WrongEndpointError
+    return (TransportError if has_responded else first)(f"{_where(error)} cannot be reached: {reason}")
 
 
 def _error_response(error: botocore.exceptions.ClientError) -> EfoError:
@@ -67,8 +72,6 @@ def _error_response(error: botocore.exceptions.ClientError) -> EfoError:
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
     code, message = str(content.get("Code", "")), " ".join(str(content.get("Message", "")).split())
     if code.isdigit() and message.startswith("<"):
-        # An HTML page instead of JSON: another server listens there, or a proxy has responded.
-        return TransportError(
-            f"the endpoint does not respond like Kinesis (HTTP {status}): check endpoint_url, and proxies in between"
-        )
+        # An HTML page instead of JSON, with a status that passes by itself.
+        return TransportError(f"the endpoint does not respond like Kinesis (HTTP {status}): {_OTHER_SERVER}")
     return service_error(code, message, status)

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from efo.kinesis.client import Sign
+from efo.kinesis.client import Correct, Sign
 from efo.kinesis.connection_pool import ConnectionPool
 from efo.kinesis.service_call import ServiceCaller
 from efo.kinesis.subscribe_call import whole_milliseconds
@@ -35,8 +35,9 @@ class PollCaller:
         stream: str,
         stream_arn: str | None,
         silence: float,
+        correct: Correct | None = None,
     ) -> None:
-        self._service = ServiceCaller(pool, sign=sign, authority=authority, scheme=scheme)
+        self._service = ServiceCaller(pool, sign=sign, authority=authority, scheme=scheme, correct=correct)
         self._of_stream = {"StreamName": stream} if stream_arn is None else {"StreamARN": stream_arn}
         self._of_arn = {} if stream_arn is None else {"StreamARN": stream_arn}
         self._silence = silence

@@ -18,6 +18,7 @@ from efo.events import EndReason, EventReceived, Observer, PollAttempted, PollOp
 from efo.kinesis.polling.calls import PollCaller
 from efo.kinesis.shard_source import ShardEnd
 from efo.model import Position
+from efo.protocol.denials import is_final
 from efo.protocol.messages import SubscribeToShardEvent
 from efo.protocol.polling import GetIterator, GetRecords, Polling
 from efo.protocol.reading import ActiveReadMode, SubscriptionState
@@ -34,7 +35,8 @@ class ShardPolling:
     """Polls one shard after a position. A ShardSource.
 
     The position must not be LATEST: a failed first call would skip records (rule R4). `interval`: the most seconds
-    between two calls for a shard that is current. `rng`: the source of jitter.
+    between two calls for a shard that is current. `rng`: the source of jitter. `is_final`: whether an error ends it.
+    `on_success`: called with each page.
     """
 
     def __init__(
@@ -46,12 +48,15 @@ class ShardPolling:
         explain_missing: ExplainMissing,
         rng: random.Random,
         interval: float,
+        is_final: Callable[[EfoError], bool] = is_final,
+        on_success: Callable[[], None] = lambda: None,
         observer: Observer = ignore_events,
     ) -> None:
         self.shard_id = shard_id
-        self._machine = Polling(position, rng.random, interval=interval)
+        self._machine = Polling(position, rng.random, interval=interval, is_final=is_final)
         self._caller = caller
         self._explain_missing = explain_missing
+        self._on_success = on_success
         self._observer = observer
         self._ready: deque[Deliver | Finish | Fail] = deque()
         self._last_event_at: float | None = None
@@ -129,6 +134,7 @@ class ShardPolling:
             self._machine.started(await self._caller.get_iterator(self.shard_id, call.position), now)
         else:
             page, size = await self._caller.get_records(call.iterator, MAX_RECORDS)
+            self._on_success()
             self._ready += self._machine.received(page, size, now)
 
     async def _explained(self, error: EfoError, operation: str) -> EfoError:

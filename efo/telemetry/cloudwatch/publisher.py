@@ -139,6 +139,7 @@ async def open_cloudwatch(
     endpoint_url: str | None = None,
     ca_file: str | None = None,
     profile: str | None = None,
+    proxy_url: str | None = None,
 ) -> AsyncIterator[Observer]:
     """Yield an observer that publishes KCL's metrics to CloudWatch every 10 s: `observer=` of `consume`.
 
@@ -147,7 +148,7 @@ async def open_cloudwatch(
 
     `application`: also the `namespace` by default, as for KCL. `level`: "summary" or "detailed". `worker_dimension`:
     whether metrics of a worker have the dimension WorkerIdentifier; KCL's default is no. `region`, `endpoint_url`,
-    `ca_file`, `profile`: of CloudWatch, as for `open_kinesis`. Raises ConfigurationError.
+    `ca_file`, `profile`, `proxy_url`: of CloudWatch, as for `open_kinesis`. Raises ConfigurationError.
     """
     check_text("application", application, "a name for the group of workers that share the shards")
     if level not in get_args(CloudWatchLevel):
@@ -157,6 +158,7 @@ async def open_cloudwatch(
         if value is not None:
             check_text(name, value, "a text, or None")
     metrics = KclMetrics(level, worker_dimension=worker_dimension)
+    where["proxy_url"] = proxy_url
     async with publishing(metrics, namespace or application, log_outage, **where) as publisher:
         yield publisher
 

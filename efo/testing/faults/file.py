@@ -24,6 +24,7 @@ import msgspec
 from efo.errors import ConfigurationError
 from efo.testing.faults.kinds import PASSING, Fault
 from efo.testing.faults.script import FaultScript, When
+from efo.text import decode
 
 
 class _Random(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -40,7 +41,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def load_faults(path: Path) -> FaultScript:
     """Read a fault script from a file. Raises ConfigurationError: the file cannot be read or is invalid."""
     try:
-        content = msgspec.convert(tomllib.loads(path.read_text()), _File)
+        content = msgspec.convert(tomllib.loads(decode(path.read_bytes())), _File)
     except OSError as error:
         raise ConfigurationError(f"{path}: the fault script cannot be read: {error.strerror}") from None
     except RecursionError:

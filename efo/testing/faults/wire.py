@@ -126,7 +126,9 @@ async def _cut(fault: TcpCut | TlsCut, connection: Connection) -> None:
                 await transport.send_all(_GARBAGE)
     elif isinstance(transport, MemoryStream):
         transport.cut()
-    elif isinstance(transport, trio.SocketStream):
+    elif (
+        isinstance(transport, trio.SocketStream) and transport.socket.fileno() >= 0
+    ):  # another fault may have closed it
         transport.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _ABORT)
     await trio.aclose_forcefully(transport)
 

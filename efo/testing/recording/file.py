@@ -16,6 +16,7 @@ and ending sequence numbers of a shard; version 1 did not have them, and is read
 
 from __future__ import annotations
 
+import stat
 from array import array
 from collections.abc import Sequence
 from io import BufferedReader
@@ -28,6 +29,7 @@ from efo.errors import ConfigurationError
 from efo.model import Shard
 from efo.testing.faults.kinds import WireFault
 from efo.testing.state.streams import StreamState
+from efo.text import other_encoding, without_mark
 
 VERSION: Final = 2
 _READABLE: Final = frozenset({1, 2})
@@ -142,6 +144,9 @@ class Recording:
         A last line that is not complete is ignored: the recording was killed, or its disk was full.
         """
         try:
+            # A pipe would block here until somebody writes, and cannot be read again at the places of the calls.
+            if not stat.S_ISREG(path.stat().st_mode):
+                raise ConfigurationError(f"{path}: a recording is read again and again: pass a file, not a pipe")
             file = path.open("rb")
         except OSError as error:
             raise ConfigurationError(f"{path}: the recording cannot be read: {error.strerror}") from None
@@ -161,15 +166,17 @@ class Recording:
         try:
             self._file.seek(offset)
             return msgspec.json.decode(self._file.read(size), type=Line)
-        except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ConfigurationError(f"{self._path} was changed while it is replayed: {error}") from None
 
     def _index(self) -> None:
         path, offset, number = self._path, 0, 0
         for number, text in enumerate(self._file, start=1):
+            if number == 1 and (encoding := other_encoding(text)):
+                raise ConfigurationError(f"{path} is no recording: it is {encoding} text")
             try:
-                line = msgspec.json.decode(text, type=Line)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                line = msgspec.json.decode(without_mark(text) if number == 1 else text, type=Line)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 if number > 1 and not text.endswith(b"\n"):  # only the last line has no line break
                     break
                 raise ConfigurationError(f"{path}, line {number}: {error}") from None

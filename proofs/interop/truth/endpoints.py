@@ -11,7 +11,8 @@ from urllib.parse import urlsplit
 import trio
 from botocore.credentials import ReadOnlyCredentials
 
-from efo.kinesis.aws.aio import make_session
+from efo.aws.clock import ServiceClock
+from efo.aws.credentials import CredentialSource
 from efo.kinesis.aws.connector import Connector
 from efo.kinesis.aws.endpoint import find_endpoint
 from efo.kinesis.aws.signer import Signer
@@ -44,11 +45,11 @@ async def endpoint_caller(url: str, *, region: str | None, ca_file: str | None) 
     connector = Connector(
         endpoint.host, endpoint.port, ca_file=endpoint.ca_file if endpoint.scheme == "https" else None
     )
-    session = make_session(None) if aws else _MadeUp()
+    source: Any = CredentialSource(region=endpoint.region) if aws else _MadeUp()
     pool = ConnectionPool(connector.connect, address=connector.address)
     async with background() as nursery:
         await nursery.start(pool.run)
-        sign = Signer(session, url, endpoint.region).sign
+        sign = Signer(source, ServiceClock(), url, endpoint.region).sign
         yield Caller(pool, sign, authority=endpoint.authority, scheme=endpoint.scheme, clock=time.time)
 
 
@@ -72,10 +73,6 @@ async def _sign_nothing(_target: str, _body: bytes) -> Sequence[tuple[str, str]]
 class _MadeUp:
     """Credentials for servers that accept any."""
 
-    async def get_credentials(self) -> Any:
-        await trio.lowlevel.checkpoint()
-        return self
-
-    async def get_frozen_credentials(self) -> ReadOnlyCredentials:
+    async def get(self) -> ReadOnlyCredentials:
         await trio.lowlevel.checkpoint()
         return ReadOnlyCredentials("AKIAIOSFODNN7EXAMPLE", "made-up", None)

@@ -33,5 +33,8 @@ def check_config(
     if schema:
         sys.stdout.write(json_schema())
         return
+    from efo.aws.variables import check_variables  # noqa: PLC0415 - botocore is slow to import
+
     tables = resolved_all(load_all(config))
+    check_variables()
     sys.stdout.write(json.dumps(tables, indent=2) + "\n" if as_json else to_toml(tables))

@@ -12,8 +12,10 @@ from typing import Annotated, Final, TypeVar
 import trio
 from cyclopts import Parameter
 from rich.console import Console
+from rich.markup import escape
 from rich.prompt import Confirm
 
+from efo.checks import printable
 from efo.exception_groups import collapse_groups
 from efo.leases.store import LeaseStore
 from efo.model import Lease
@@ -85,7 +87,7 @@ async def confirm(action: str, *, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise UsageError(f"{action}: there is no terminal to ask for confirmation, use --yes")
-    ask = partial(Confirm.ask, action, console=Console(stderr=True), default=False)
+    ask = partial(Confirm.ask, escape(printable(action)), console=Console(stderr=True), default=False)
     try:
         is_confirmed = await trio.to_thread.run_sync(ask, abandon_on_cancel=True)
     except EOFError:

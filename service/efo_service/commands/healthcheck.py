@@ -31,7 +31,7 @@ def healthcheck(
     status, body = service.address.get("/readyz" if ready else "/livez")
     try:
         response = msgspec.json.decode(body, type=_Response)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise UnavailableError(
             f"the program at {service.address.url} is not efo: check [service] host and port"
         ) from error

@@ -23,6 +23,7 @@ from efo_service.errors import UsageError
 from efo_service.factories.kinesis import open_stream
 from efo_service.operations import leases as operations
 from efo_service.operations.leases import Target
+from efo_service.operations.record_lines import without_controls
 
 Shards = Annotated[list[str] | None, Parameter(name="SHARD", negative="", help="The shards of the leases.")]
 All = Annotated[bool, Parameter(name="--all", negative="", help="All leases of the application on the stream.")]
@@ -172,7 +173,7 @@ def export(
 
     document = with_lease_store(config, stream, work)
     if output is None:
-        sys.stdout.write(document.decode())
+        sys.stdout.write(without_controls(document).decode())
         return
     try:
         with output.open("xb") as file:

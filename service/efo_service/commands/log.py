@@ -12,17 +12,19 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import Progress
-from rich.table import Table
 
+from efo.checks import printable
 from efo.leases.store import LeaseStore
 from efo.model import Lease
 from efo_service.commands.common import Yes, confirm, with_lease_store
 from efo_service.commands.options import ConfigFile, Json, StreamName
-from efo_service.commands.output import format_time, print_table, write_json, write_line, write_note
+from efo_service.commands.output import Table, format_time, print_table, write_json, write_line, write_note
 from efo_service.config.loading import load
 from efo_service.config.settings import Settings
 from efo_service.errors import UsageError
+from efo_service.operations.record_lines import without_controls
 from efo_service.relay.errors import LogError, TopicNotFoundError
 from efo_service.relay.jsonlines import Encoding
 from efo_service.relay.log.catalog import Adoption
@@ -121,7 +123,7 @@ def export(
     )
     if output is None:
         try:
-            sys.stdout.buffer.writelines(lines)
+            sys.stdout.buffer.writelines(map(without_controls, lines))
             sys.stdout.buffer.flush()
         except BrokenPipeError:  # the reader closed the pipe: discard what Python flushes at its exit
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -210,6 +212,7 @@ def _progress(topic: str) -> Iterator[Any]:
     """Show on stderr how many records are read, if stderr is a terminal."""
     console = Console(stderr=True)
     with Progress(console=console, disable=not console.is_terminal) as progress:
+        topic = escape(printable(topic))
         task = progress.add_task(topic, total=None)
 
         def show(found: Verification) -> None:

@@ -127,7 +127,10 @@ def migrate(
 async def _site(settings: Settings, options: _Options, scope: Scope) -> AsyncIterator[_Site]:
     """Open the other library's rows, look at them twice, and list the stream's shards."""
     defaults = Defaults(
-        options.table, settings.kinesis.region or parse_stream(settings.kinesis.stream)[1], settings.kinesis.profile
+        options.table,
+        settings.kinesis.region or parse_stream(settings.kinesis.stream)[1],
+        settings.kinesis.profile,
+        settings.kinesis.proxy,
     )
     async with AsyncExitStack() as stack:
         rows = await stack.enter_async_context(open_rows(options.source, defaults))

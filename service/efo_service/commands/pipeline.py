@@ -13,10 +13,10 @@ from importlib.util import find_spec
 from typing import Annotated, Any
 
 from cyclopts import Parameter
-from prometheus_client import start_http_server
 from rich.console import Console
 
 from efo_service.commands.options import ConfigFile, Json, StreamName
+from efo_service.commands.output import write_line
 from efo_service.config.loading import load
 from efo_service.config.settings import Settings
 from efo_service.errors import UnavailableError
@@ -25,6 +25,7 @@ from efo_service.spark.pipeline.metrics import PipelineMetrics
 from efo_service.spark.pipeline.pipeline import run_pipeline
 from efo_service.spark.pipeline.progress import Progress
 from efo_service.telemetry.sdk import telemetry
+from efo_service.web.metrics_thread import metrics_served
 
 
 def pipeline(
@@ -65,12 +66,10 @@ def _metrics(settings: Settings) -> Iterator[Callable[[Progress], None]]:
     with telemetry(settings.pipeline.reader) as sdk, ExitStack() as stack:
         if port := settings.pipeline.metrics_port:
             try:
-                server, thread = start_http_server(port, settings.service.host, sdk.registry)
-            except OSError as error:
-                raise UnavailableError(f"[pipeline] metrics_port {port}: {error.strerror}: choose another") from error
-            stack.callback(thread.join)
-            stack.callback(server.server_close)
-            stack.callback(server.shutdown)
+                stack.enter_context(metrics_served(sdk.registry, settings.service.host, port))
+            except UnavailableError as error:
+                why = getattr(error.__cause__, "strerror", None) or error
+                raise UnavailableError(f"[pipeline] metrics_port {port}: {why}: choose another") from error
         yield PipelineMetrics(sdk.meter_provider)
 
 
@@ -80,17 +79,16 @@ def _report_json(progress: dict[str, Any]) -> None:
 
 
 def _report(progress: dict[str, Any]) -> None:
-    console = Console(highlight=False)
     match progress:
         case {"query": name, "batch_id": batch, "rows": rows, "rows_written": written, "seconds": seconds, "lag": lag}:
             suffix = f", lag {lag:,}" if lag else ""
-            console.print(f"{name}: batch {batch}, {rows:,} rows read, {written:,} written in {seconds:.1f} s{suffix}")
+            write_line(f"{name}: batch {batch}, {rows:,} rows read, {written:,} written in {seconds:.1f} s{suffix}")
         case {"waiting_for": topic, "log": log}:
-            console.print(f"waiting for topic {topic} in {log}")
+            write_line(f"waiting for topic {topic} in {log}")
         case {"started_again": name, "because": because}:
-            console.print(f"{name} is restarted: {because}")
+            write_line(f"{name} is restarted: {because}")
         case {"result": {"rows_written": rows, "stopped": stopped}}:
             totals = ", ".join(f"{count:,} rows of {name} written" for name, count in rows.items()) or "no new records"
-            console.print(f"{'stopped' if stopped else 'done'}: {totals}")
+            write_line(f"{'stopped' if stopped else 'done'}: {totals}")
         case _:
-            console.print_json(data=progress)
+            Console(highlight=False).print_json(data=progress)

@@ -18,6 +18,7 @@ from cyclopts import Parameter
 
 from efo.consumer.processes import usable_cores
 from efo.errors import ConfigurationError, EfoError, error_type_of
+from efo.foreign_errors import reason_of
 from efo_service import app
 from efo_service.commands.options import ConfigFile
 from efo_service.config.loading import load_all
@@ -112,7 +113,7 @@ def _failure_logged() -> Iterator[None]:
         structlog.get_logger().error(
             "failed",
             error_type=error_type_of(error),
-            message=str(error),
+            message=reason_of(error),
             exit_code=int(code_of(error)),
             exc_info=not isinstance(error, EfoError),
         )

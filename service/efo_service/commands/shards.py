@@ -11,6 +11,7 @@ from cyclopts import Parameter
 from rich.console import Console
 from rich.progress import Progress
 
+from efo.checks import printable
 from efo.errors import ServiceError
 from efo.kinesis.control_plane import ControlPlane
 from efo.leases.store import LeaseStore
@@ -77,7 +78,7 @@ async def _lags(control_plane: ControlPlane, nodes: Sequence[ShardNode]) -> dict
                 try:
                     lags[shard_id] = await control_plane.behind_latest(shard_id, position)
                 except ServiceError as error:  # the shard is gone, or GetRecords is throttled
-                    progress.console.print(f"{shard_id}: {error}", markup=False)
+                    progress.console.print(printable(f"{shard_id}: {error}"), markup=False)
                 progress.advance(task)
 
         async with trio.open_nursery() as nursery:

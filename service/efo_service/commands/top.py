@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from efo.checks import printable
 from efo_service.commands.options import ConfigFile, Json
 from efo_service.commands.output import print_table, write_json, write_note
 from efo_service.config.loading import load_all
@@ -88,7 +89,7 @@ def _redraw(found: Iterator[Samples | UnavailableError], viewed: Callable[[Sampl
     with Live(console=console, auto_refresh=False) as live:
         for samples in found:
             if isinstance(samples, UnavailableError):
-                live.update(Text(f"{samples}; trying again", style="bold red"), refresh=True)
+                live.update(Text(f"{printable(str(samples))}; trying again", style="bold red"), refresh=True)
             else:
                 live.update(draw_within(viewed(samples), console), refresh=True)
 

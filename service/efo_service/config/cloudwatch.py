@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from efo_service.config.section import Endpoint, ExistingFile, Section
+from efo_service.config.section import Endpoint, ExistingFile, ProxyUrl, Section, Text
 
 
 def _check_namespace(value: str) -> str:
@@ -33,7 +33,7 @@ class CloudWatchSettings(Section):
         default=False,
         description="Whether metrics of a worker have the dimension WorkerIdentifier. KCL's default is no.",
     )
-    region: str | None = Field(
+    region: Text | None = Field(
         None, description="AWS region of CloudWatch. Default: the stream's region.", examples=["eu-west-1"]
     )
     endpoint_url: Endpoint | None = Field(
@@ -46,6 +46,11 @@ class CloudWatchSettings(Section):
         description="PEM file of certificate authorities to trust instead of the system's.",
         examples=["ca.pem"],
     )
-    profile: str | None = Field(
+    profile: Text | None = Field(
         None, description="Profile of the AWS configuration. Default: [kinesis] profile.", examples=["metrics"]
+    )
+    proxy_url: ProxyUrl | None = Field(
+        None,
+        description="HTTP proxy for CloudWatch; empty: none. Default: [kinesis] proxy_url.",
+        examples=["http://proxy.example:3128"],
     )

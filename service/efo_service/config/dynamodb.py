@@ -7,7 +7,7 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, PositiveInt, model_validator
 
-from efo_service.config.section import Endpoint, ExistingFile, Section
+from efo_service.config.section import Endpoint, ExistingFile, ProxyUrl, Section, Text
 
 
 def _check_tags(value: str) -> str:
@@ -30,7 +30,7 @@ class DynamoDbSettings(Section):
     table: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{3,255}$")] | None = Field(
         None, description="Name of the lease table. Default: the application's name, as for KCL.", examples=["billing"]
     )
-    region: str | None = Field(
+    region: Text | None = Field(
         None, description="AWS region of the table. Default: the stream's region.", examples=["eu-west-1"]
     )
     endpoint_url: Endpoint | None = Field(
@@ -43,8 +43,13 @@ class DynamoDbSettings(Section):
         description="PEM file of certificate authorities to trust instead of the system's.",
         examples=["ca.pem"],
     )
-    profile: str | None = Field(
+    profile: Text | None = Field(
         None, description="Profile of the AWS configuration. Default: [kinesis] profile.", examples=["keeper"]
+    )
+    proxy_url: ProxyUrl | None = Field(
+        None,
+        description="HTTP proxy for DynamoDB; empty: none. Default: [kinesis] proxy_url.",
+        examples=["http://proxy.example:3128"],
     )
     stream_id: Annotated[str, Field(pattern=r"^\d{12}:[A-Za-z0-9_.-]+:\d+$")] | None = Field(
         None,

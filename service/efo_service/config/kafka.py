@@ -8,6 +8,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
+from efo.foreign_errors import reason_of
 from efo_service.config.section import Count, ExistingFile, Name, Seconds, Section
 from efo_service.relay.kafka.options import Compression, Delivery, Mechanism, PartitionBy, SecurityProtocol
 
@@ -19,7 +20,7 @@ def _check_template(value: str) -> str:
     try:
         parts = list(Formatter().parse(value))
     except ValueError as error:
-        raise ValueError(f"{value!r} is not a topic template: {error}") from None
+        raise ValueError(f"{value!r} is not a topic template: {reason_of(error)}") from None
     for text, name, format_spec, conversion in parts:
         is_valid = name is None or (name in PLACEHOLDERS and not format_spec and not conversion)
         if not (is_valid and re.fullmatch(r"[A-Za-z0-9._-]*", text)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tomllib
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,10 +17,12 @@ from pydantic_settings import EnvSettingsSource, SettingsError
 
 from efo.arn import parse_stream
 from efo.errors import ConfigurationError
+from efo.foreign_errors import reason_of
+from efo.text import decode
 from efo_service.config.clashes import clashes
 from efo_service.config.credentials import is_credential
 from efo_service.config.mistakes import Locations, messages, suggest, variable_of
-from efo_service.config.section import PREFIX, is_secret, section_of
+from efo_service.config.section import PREFIX, is_proxy, is_secret, section_of
 from efo_service.config.settings import KinesisSettings, Settings
 from efo_service.config.streams import (
     SECTIONS,
@@ -52,6 +55,7 @@ def load_all(path: Path | None) -> Configuration:
     streams = tables.pop(TABLE, None)
     if streams is None:
         _refuse_unknown_variables(os.environ, ())
+        tables = _with_empty_proxies(tables, PREFIX, Settings.model_fields)
         return Configuration.of(_validated(Settings, tables, Locations(path, text, os.environ)))
     locations = Locations(path, text, os.environ)
     if problems := list(table_problems(streams)):
@@ -87,6 +91,7 @@ def load_for_stream(path: Path | None, stream: str | None) -> Settings:
     else:
         _refuse_unknown_variables(os.environ, ())
     tables.setdefault("kinesis", {}).setdefault("stream", stream)
+    tables = _with_empty_proxies(tables, PREFIX, Settings.model_fields)
     settings = _validated(Settings, tables, Locations(path, text, os.environ))
     found, other = parse_stream(stream)[1], parse_stream(settings.kinesis.stream)[1]
     values = settings.kinesis.model_dump() | {"stream": stream}
@@ -119,7 +124,24 @@ def _each_stream(
 def _with_environment(tables: Mapping[str, Any], prefix: str) -> dict[str, Any]:
     """Return tables with the environment variables that begin with `prefix` over them. Raises ConfigurationError."""
     with _environment_errors(prefix):
-        return merged(tables, EnvSettingsSource(Settings, env_prefix=prefix)())
+        found = merged(tables, EnvSettingsSource(Settings, env_prefix=prefix)())
+    return _with_empty_proxies(found, prefix, Settings.model_fields)
+
+
+def _with_empty_proxies(tables: Mapping[str, Any], prefix: str, fields: Mapping[str, FieldInfo]) -> dict[str, Any]:
+    """Return tables with the empty variables of proxies, which mean none: other empty variables do not count."""
+    found = dict(tables)
+    empty = {name.upper() for name, value in os.environ.items() if not value}
+    for name, field in fields.items():
+        variable = f"{prefix}{name}".upper()
+        if is_proxy(field) and variable in empty:
+            found[name] = ""
+            continue
+        section, inner = section_of(field), found.get(name, {})
+        if section is not None and isinstance(inner, dict):
+            inner = _with_empty_proxies(inner, f"{variable}__", section.model_fields)
+            found |= {name: inner} if inner else {}
+    return found
 
 
 def _validated(kind: type[Settings], tables: Mapping[str, Any], locations: Locations) -> Settings:
@@ -140,22 +162,29 @@ def _environment_errors(prefix: str) -> Iterator[None]:
         nested = [name for name in sorted(os.environ) if name.startswith(PREFIX) and _is_nested_too_deep(name)]
         raise ConfigurationError(f"environment {', '.join(nested)}: the value is nested too deep") from None
     except SettingsError as error:
-        raise ConfigurationError(f"environment: {error}: write {prefix}<SECTION>__<KEY> instead") from error
+        raise ConfigurationError(f"environment: {_setting_of(error)}: write {prefix}<SECTION>__<KEY> instead") from None
+
+
+def _setting_of(error: SettingsError) -> str:
+    """Return which setting has a value that is not what it needs; the value may be a secret."""
+    found = re.search(r'field "(\w+)"', str(error))
+    return f"the value of {found[1] if found else 'a setting'} cannot be read"
 
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise ConfigurationError(f"{path}: cannot read the configuration: {reason}") from error
+        return decode(path.read_bytes())
+    except OSError as error:
+        raise ConfigurationError(f"{path}: cannot read the configuration: {error.strerror}") from error
+    except ValueError as error:
+        raise ConfigurationError(f"{path}: cannot read the configuration: {error}") from None
 
 
 def _parse(path: Path | None, text: str) -> dict[str, Any]:
     try:
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigurationError(f"{path}: not TOML: {error}") from error
+        raise ConfigurationError(f"{path}: not TOML: {reason_of(error)}") from None
     except ValueError:  # Python's limit for the digits of a number
         raise ConfigurationError(f"{path}: a number has too many digits") from None
     except RecursionError:
@@ -177,6 +206,11 @@ def _refuse_secrets(path: Path | None, tables: Mapping[str, Any], fields: Mappin
         if is_secret(fields[name]):
             raise ConfigurationError(
                 f"{path}: [{'.'.join(names)}] {name} is a secret: remove it from the file, and set"
+                f" {variable_of(*names, name)} in the environment instead"
+            )
+        if is_proxy(fields[name]) and "@" in str(tables[name]):
+            raise ConfigurationError(
+                f"{path}: [{'.'.join(names)}] {name} has a user and a password: remove them from the file, and set"
                 f" {variable_of(*names, name)} in the environment instead"
             )
         if not isinstance(tables[name], dict):

@@ -5,13 +5,27 @@ from __future__ import annotations
 import errno
 import re
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, Final, get_args
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, FilePath, SecretStr
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    FilePath,
+    SecretStr,
+    WithJsonSchema,
+    field_validator,
+)
 from pydantic.fields import FieldInfo
 
-from efo.checks import shown
+from efo.checks import is_clean, shown
+from efo.errors import ConfigurationError
+from efo.foreign_errors import reason_of
+from efo.proxy import parse_proxy, without_credentials
+from efo_service.config.credentials import is_credential
 from efo_service.relay.object_store.url import is_url
 
 
@@ -34,7 +48,7 @@ def _check_path(value: object) -> object:
             Path(value).lstat()
         except (OSError, ValueError) as error:
             if isinstance(error, ValueError) or error.errno == errno.ENAMETOOLONG:
-                reason = error.strerror if isinstance(error, OSError) else error
+                reason = reason_of(error)
                 raise ValueError(f"{shown(str(value))} is not a path: {reason}") from None
     return value
 
@@ -48,6 +62,43 @@ def _as_path(value: str | Path) -> str | Path:
     return value if isinstance(value, Path) or is_url(value) else Path(value)
 
 
+class ProxyValue(SecretStr):
+    """The URL of an HTTP proxy. Its user and password are not shown; in the file they are refused."""
+
+    def _display(self) -> str:
+        return without_credentials(self.get_secret_value())
+
+
+def _check_proxy(value: ProxyValue) -> ProxyValue:
+    if text := value.get_secret_value():  # empty: no proxy
+        try:
+            parse_proxy(text)
+        except ConfigurationError as error:
+            raise ValueError(str(error)) from None
+    return value
+
+
+ProxyUrl = Annotated[ProxyValue, AfterValidator(_check_proxy), WithJsonSchema({"type": "string"})]
+
+
+def proxy_text(*values: ProxyValue | None) -> str | None:
+    """Return the first of these settings that is set, as an argument of the library; None: as the environment says."""
+    return next((value.get_secret_value() for value in values if value is not None), None)
+
+
+_UNCLEAN: Final = (
+    "the value has white space around it, or control characters: a value made with `echo` ends with a newline"
+)
+
+
+def _check_text(value: str) -> str:
+    if not is_clean(value):
+        raise ValueError(_UNCLEAN)
+    return value
+
+
+Text = Annotated[str, AfterValidator(_check_text)]
+"""A text without blanks around it and without control characters."""
 LocalPath = Annotated[Path, BeforeValidator(_check_path)]
 LogDirectory = Annotated[Path | str, BeforeValidator(_check_log_directory), AfterValidator(_as_path)]
 """A directory, or the URL of a log on an object store as a str."""
@@ -66,6 +117,17 @@ class Section(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    @field_validator("*", mode="after")
+    @classmethod
+    def _is_clean(cls, value: object) -> object:
+        """Refuse a secret that was copied with a newline: whatever uses it would show it in an error."""
+        options = value if isinstance(value, dict) else {}
+        secrets = [value.get_secret_value()] if isinstance(value, SecretStr) else []
+        secrets += [text for name, text in options.items() if isinstance(text, str) and is_credential(name, text)]
+        if not all(is_clean(secret) for secret in secrets):
+            raise ValueError(_UNCLEAN)
+        return value
+
 
 def variable(*names: str) -> str:
     """Return the environment variable of a setting. `names`: its tables and its key."""
@@ -80,6 +142,11 @@ def section_of(field: FieldInfo) -> type[Section] | None:
 def is_secret(field: FieldInfo) -> bool:
     """Return whether a setting is a secret, which may be set in the environment but not in the file."""
     return SecretStr in _types(field)
+
+
+def is_proxy(field: FieldInfo) -> bool:
+    """Return whether a setting is the URL of a proxy, which may have credentials in the environment alone."""
+    return any(kind is ProxyValue or ProxyValue in get_args(kind) for kind in _types(field))
 
 
 def _types(field: FieldInfo) -> tuple[Any, ...]:

@@ -13,8 +13,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, field_va
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from efo.arn import parse_consumer, parse_stream
+from efo.aws.role import AssumedRole
 from efo.errors import ConfigurationError
-from efo.kinesis.aws.role import AssumedRole
 from efo.model import Position
 from efo.protocol.aggregation import AggregateMode
 from efo.settings import (
@@ -30,7 +30,7 @@ from efo_service.config.cloudwatch import CloudWatchSettings
 from efo_service.config.leases import LeaseSettings
 from efo_service.config.pipeline import PipelineSettings
 from efo_service.config.relay import RelaySettings
-from efo_service.config.section import Endpoint, ExistingFile, Name, Seconds, Section
+from efo_service.config.section import Endpoint, ExistingFile, Name, ProxyUrl, Seconds, Section, Text, proxy_text
 from efo_service.web.probe import ServiceAddress
 from efo_service.web.tls import TlsFiles
 
@@ -79,7 +79,7 @@ class KinesisSettings(Section):
     """The stream to read. Credentials come from the AWS chain, never from this file."""
 
     stream: Stream = Field(description="Name or ARN of the stream.", examples=["orders"])
-    region: str | None = Field(
+    region: Text | None = Field(
         None, description="AWS region. Default: the ARN's region, then the AWS chain's.", examples=["eu-west-1"]
     )
     endpoint_url: Endpoint | None = Field(
@@ -92,7 +92,13 @@ class KinesisSettings(Section):
         description="PEM file of certificate authorities to trust instead of the system's.",
         examples=["ca.pem"],
     )
-    profile: str | None = Field(None, description="Profile of the AWS configuration.", examples=["production"])
+    profile: Text | None = Field(None, description="Profile of the AWS configuration.", examples=["production"])
+    proxy_url: ProxyUrl | None = Field(
+        None,
+        description="HTTP proxy for Kinesis and the services that provide credentials, instead of HTTPS_PROXY and"
+        " NO_PROXY; empty: none. A user and a password are for the environment alone.",
+        examples=["http://proxy.example:3128"],
+    )
     role_arn: str | None = Field(
         None,
         description="Role to assume, as for a stream of another account. Its credentials are refreshed in time.",
@@ -112,6 +118,11 @@ class KinesisSettings(Section):
         except ConfigurationError as error:
             raise ValueError(str(error)) from None
         return self
+
+    @property
+    def proxy(self) -> str | None:
+        """The argument `proxy_url` of the library."""
+        return proxy_text(self.proxy_url)
 
     @property
     def role(self) -> AssumedRole | None:
@@ -180,8 +191,8 @@ class ConsumerSettings(Section):
     )
     on_service_error: OnServiceError = Field(
         "stop",
-        description="What a permanent error of one shard (KMS, access denied) does: stop the service, or isolate the"
-        " shard (R11).",
+        description="What a refusal of one shard (KMS, access denied) does: isolate isolates the shard; with stop, a"
+        " consumer that has read waits until it is permitted again (R16), and one that has not stops the service.",
     )
     shard_cooldown_seconds: Seconds = Field(
         60.0, description="How long this worker does not take the lease of an isolated shard again."
@@ -223,8 +234,9 @@ class ServiceSettings(Section):
     host: str = Field(
         "127.0.0.1",
         min_length=1,
-        description="Address that serves the page and /livez, /readyz, /metrics and /status. Beyond loopback, the page"
-        " and /status need the token or a client certificate (docs/page.md).",
+        description="Address that serves the page and /livez, /readyz, /metrics and /status; 0.0.0.0 is all of IPv4, ::"
+        " all of IPv6 and IPv4. Beyond loopback, the page and /status need the token or a client certificate"
+        " (docs/page.md).",
     )
     port: int = Field(8080, ge=0, le=65535, description="Port that serves these endpoints. 0 takes a free port.")
     token: SecretStr | None = Field(
@@ -254,6 +266,14 @@ class ServiceSettings(Section):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="Minimum level of log lines: debug, info, warning or error."
     )
+
+    @field_validator("host")
+    @classmethod
+    def _is_host(cls, host: str) -> str:
+        bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+        if not bare.strip() or bare != bare.strip() or not bare.isprintable() or set("/@*") & set(bare):
+            raise ValueError("not an address: write 127.0.0.1, 0.0.0.0, :: (all of IPv6 and IPv4) or a host name")
+        return bare
 
     @field_validator("token")
     @classmethod

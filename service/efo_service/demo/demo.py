@@ -130,6 +130,7 @@ stream = "{STREAM}"
 region = "us-east-1"
 endpoint_url = "{url}"
 ca_file = "{ca_file}"
+proxy_url = ""
 
 [consumer]
 application = "demo"

@@ -9,6 +9,7 @@ from efo.arn import parse_stream
 from efo.events import Observer, ignore_events
 from efo.telemetry.cloudwatch.kcl_metrics import KclMetrics
 from efo.telemetry.cloudwatch.publisher import publishing
+from efo_service.config.section import proxy_text
 from efo_service.config.settings import Settings
 from efo_service.telemetry.logs import log_outage
 
@@ -28,6 +29,7 @@ async def open_metrics(settings: Settings) -> AsyncIterator[Observer]:
         endpoint_url=chosen.endpoint_url,
         ca_file=str(chosen.ca_file) if chosen.ca_file else None,
         profile=chosen.profile or kinesis.profile,
+        proxy_url=proxy_text(chosen.proxy_url, kinesis.proxy_url),
     )
     async with opening as publisher:
         yield publisher

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 import trio
 
 from efo.arn import parse_stream
+from efo.errors import ConfigurationError
 from efo.exception_groups import collapse_groups
+from efo_service.config.cloudwatch import CloudWatchSettings
+from efo_service.config.dynamodb import DynamoDbSettings
 from efo_service.config.relay import RelaySettings
+from efo_service.config.section import proxy_text
 from efo_service.config.settings import KinesisSettings, Settings
 from efo_service.factories.kafka import kafka_options
 from efo_service.factories.kinesis import open_stream
 from efo_service.factories.lease_store import inspectable_leases
-from efo_service.operations.doctor.endpoint import NEEDED, StreamLocation, endpoint_checks
+from efo_service.operations.doctor.endpoint import NEEDED, StreamLocation, endpoint_checks, through
 from efo_service.operations.doctor.kinesis import kinesis_checks
 from efo_service.operations.doctor.leases import lease_checks
 from efo_service.operations.doctor.machine import MIB, disk_check, java_check, port_check
@@ -61,6 +65,7 @@ def _location(kinesis: KinesisSettings) -> StreamLocation:
         kinesis.profile,
         _region_source(kinesis),
         kinesis.role,
+        kinesis.proxy,
     )
 
 
@@ -78,7 +83,18 @@ def _region_source(kinesis: KinesisSettings) -> str:
 def _leases(settings: Settings) -> list[Check]:
     leases = settings.leases
     path = leases.path if leases.store == "sqlite" else None
-    return lease_checks(lambda: inspectable_leases(settings), leases.store, path)
+    way = _way(settings, leases.dynamodb, "dynamodb") if leases.store == "dynamodb" else ""
+    return lease_checks(lambda: inspectable_leases(settings), leases.store, path, way)
+
+
+def _way(settings: Settings, service: DynamoDbSettings | CloudWatchSettings, host: str) -> str:
+    """Return by which proxy a service is called. A wrong variable is found by the check of the stream's endpoint."""
+    kinesis = settings.kinesis
+    region = service.region or kinesis.region or parse_stream(kinesis.stream)[1] or os.environ.get("AWS_REGION")
+    url = service.endpoint_url or f"https://{host}.{f'{region}.' if region else ''}amazonaws.com"
+    with suppress(ConfigurationError):
+        return through(url, proxy_text(service.proxy_url, kinesis.proxy_url))
+    return ""
 
 
 def _sink(settings: Settings, seconds: float) -> list[Check]:
@@ -125,6 +141,7 @@ def _kafka(settings: Settings, topics: Mapping[str, str], seconds: float) -> lis
         topics,
         kinesis.region or parse_stream(kinesis.stream)[1],
         kinesis.profile,
+        kinesis.proxy,
     )
     return kafka_checks(target, seconds * _KAFKA_SHARE)
 
@@ -133,7 +150,7 @@ def _cloudwatch(settings: Settings) -> list[Check]:
     if settings.cloudwatch.level == "none":
         return []
     reason = "a call publishes metrics; what fails, `efo run` logs as cloudwatch_outage_began"
-    return [untested("cloudwatch:PutMetricData", reason)]
+    return [untested("cloudwatch:PutMetricData", reason + _way(settings, settings.cloudwatch, "monitoring"))]
 
 
 def _machine(settings: Settings) -> list[Check]:

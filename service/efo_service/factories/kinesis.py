@@ -18,4 +18,5 @@ def open_stream(settings: KinesisSettings) -> AbstractAsyncContextManager[Kinesi
         ca_file=str(settings.ca_file) if settings.ca_file else None,
         profile=settings.profile,
         role=settings.role,
+        proxy_url=settings.proxy,
     )

@@ -19,6 +19,7 @@ from efo.retrying import retry
 from efo.telemetry.outages import Outage
 from efo_service.config.dynamodb import tags_of
 from efo_service.config.leases import LeaseSettings
+from efo_service.config.section import proxy_text
 from efo_service.config.settings import Settings
 from efo_service.errors import UnavailableError
 from efo_service.telemetry.logs import log_outage
@@ -112,6 +113,7 @@ def _dynamodb(settings: Settings) -> DynamoDbLeaseStore:
         endpoint_url=chosen.endpoint_url,
         ca_file=str(chosen.ca_file) if chosen.ca_file else None,
         profile=chosen.profile or kinesis.profile,
+        proxy_url=proxy_text(chosen.proxy_url, kinesis.proxy_url),
         timeout=min(_DYNAMODB_TIMEOUT, settings.leases.failover_seconds / 5),
         new_table=new_table if chosen.create_table else None,
         stream_id=chosen.stream_id,

@@ -120,6 +120,7 @@ async def _open_kafka(
         stream=settings.kinesis.stream_name,
         region=settings.kinesis.region or parse_stream(settings.kinesis.stream)[1],
         profile=settings.kinesis.profile,
+        proxy_url=settings.kinesis.proxy,
         extract=extract,
         topic=topic,
         for_dead_letters=topic == settings.relay.dead_letters,

@@ -10,10 +10,13 @@ from typing import Final, Literal
 import msgspec
 import trio
 
+from efo.checks import shown
 from efo.errors import ConfigurationError
+from efo.foreign_errors import reason_of
 from efo.leases.lease_row import LeaseRow
 from efo.leases.store import LeaseStore
-from efo.model import MAX_SEQUENCE_DIGITS, Checkpoint, Lease, Shard
+from efo.model import MAX_SEQUENCE_DIGITS, Checkpoint, Lease, Shard, is_shard_id
+from efo.text import decode
 from efo_service.errors import UsageError
 
 EXPORT_VERSION: Final = 1
@@ -190,16 +193,28 @@ def parse_export(document: bytes, stream: str, source: str) -> list[Lease]:
     `source`: names the document in errors. Raises ConfigurationError if it is not an export or is for another stream.
     """
     try:
-        export = msgspec.json.decode(document, type=Export)
-        leases = [columns.lease() for columns in export.leases]
-    except (msgspec.DecodeError, UnicodeDecodeError, ConfigurationError) as error:
-        raise ConfigurationError(f"{source} was not written by `efo leases export`: {error}") from error
+        text = decode(document)
+    except ValueError as error:
+        raise ConfigurationError(f"{source} was not written by `efo leases export`: {error}") from None
+    try:
+        export = msgspec.json.decode(text, type=Export)
+        leases = [_checked(columns.lease()) for columns in export.leases]
+    except (msgspec.DecodeError, RecursionError, ConfigurationError) as error:
+        raise ConfigurationError(f"{source} was not written by `efo leases export`: {reason_of(error)}") from None
     if export.stream != stream:
         raise ConfigurationError(
             f"{source} has leases of the stream {export.stream!r}, but [kinesis] stream is {stream!r}: "
             "sequence numbers of one stream are invalid in another"
         )
     return [replace(lease, owner=None, checkpoint_owner=None) for lease in leases]
+
+
+def _checked(lease: Lease) -> Lease:
+    """Return a lease whose shards have ids that Kinesis has. Raises ConfigurationError."""
+    for shard_id in (lease.key, *lease.parents, *lease.children):
+        if not is_shard_id(shard_id):
+            raise ConfigurationError(f"{shown(shard_id)} is not a shard's id")
+    return lease
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import trio
 
 from efo.errors import ConfigurationError
 from efo.events import Event, PutRecordsCalled, RecordsDelivered, RecordsNotDelivered
+from efo.foreign_errors import reason_of
 from efo.producer.producer import Producer
 from efo_service.errors import UsageError
 from efo_service.operations.put_lines import Lines, Parse
@@ -124,6 +125,6 @@ async def _put_lines(
             try:
                 await producer.put(*record)
             except ConfigurationError as error:
-                raise UsageError(f"line {number}: {error}") from None
+                raise UsageError(f"line {number}: {reason_of(error)}") from None
             progress.taken += 1
             progress.data_bytes += len(record.data)

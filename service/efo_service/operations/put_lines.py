@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from efo.producer.producer import ProducerRecord
+from efo.text import other_encoding, without_mark
 from efo_service.errors import UsageError
 from efo_service.relay.jsonlines import Encoding
 
@@ -49,6 +50,10 @@ class Lines:
 
     def _line(self, line: bytes) -> Iterator[tuple[int, bytes]]:
         self._number += 1
+        if self._number == 1 and not self._whole:
+            if encoding := other_encoding(line):
+                raise UsageError(f"the text is {encoding}: convert it to UTF-8, or send it whole with --format file")
+            line = without_mark(line)
         if line:
             yield self._number, line
 
@@ -91,7 +96,9 @@ def _decoded(number: int, value: str, encoding: Encoding) -> bytes:
 def _object(number: int, line: bytes) -> dict[str, Any]:
     try:
         return msgspec.json.decode(line, type=dict[str, Any])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UnicodeDecodeError:
+        raise UsageError(f"line {number} is no JSON object: it is not UTF-8 text") from None
+    except (msgspec.DecodeError, RecursionError):
         raise UsageError(f"line {number} is no JSON object") from None
 
 

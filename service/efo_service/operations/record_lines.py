@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -10,6 +11,7 @@ from typing import Final, Literal
 
 from rich.cells import cell_len, set_cell_size
 
+from efo.checks import printable
 from efo.model import Record
 from efo_service.errors import UsageError
 from efo_service.relay.jsonlines import Encoding, line
@@ -63,17 +65,18 @@ def _text(width: int | None, shard_id: str, record: Record) -> bytes:
     at = record.approximate_arrival_timestamp
     time = datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z") if at else "-"
     data = record.data if width is None else record.data[: _BYTES_PER_CELL * width]
-    text = f"{time} {shard_id} {_printable(record.partition_key)} {_printable(data.decode(errors='backslashreplace'))}"
+    text = printable(f"{time} {shard_id} {record.partition_key} {data.decode(errors='backslashreplace')}")
     if width is not None and cell_len(text) > width:
         text = set_cell_size(text, max(0, width - 1)) + "…"
     return text.encode(errors="backslashreplace") + b"\n"
 
 
-def _printable(text: str) -> str:
-    """Return a text without line breaks and control characters: they could change the terminal, or fake a record."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+def without_controls(document: bytes) -> bytes:
+    """Return JSON with all characters escaped that are not printable. Encoders leave some that terminals obey."""
+    text = document.decode()
+    if text.replace("\n", "").isprintable():  # line breaks are between values, never in them
+        return document
+    return "".join(char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text).encode()
 
 
 def _json(mappings: dict[str, RecordMapping], stream: str, encoding: Encoding, shard_id: str, record: Record) -> bytes:
@@ -81,7 +84,7 @@ def _json(mappings: dict[str, RecordMapping], stream: str, encoding: Encoding, s
     if mapping is None:
         mapping = mappings[shard_id] = RecordMapping(stream, shard_id)
     try:
-        return line(record, mapping, encoding)
+        return without_controls(line(record, mapping, encoding))
     except UnicodeDecodeError as error:
         raise UsageError(
             f"the data of {shard_id} {record.sequence_number} is not UTF-8 ({error.reason}): use --encoding base64"

@@ -55,7 +55,13 @@ class StreamRecorder:
         self._note = note
         self._limiter = SubscribeLimiter(subscribes_per_second)
         self._pool = ConnectionPool(kinesis.connect, address=kinesis.authority)
-        self._caller = ServiceCaller(self._pool, sign=kinesis.sign, authority=kinesis.authority, scheme=kinesis.scheme)
+        self._caller = ServiceCaller(
+            self._pool,
+            sign=kinesis.sign,
+            authority=kinesis.authority,
+            scheme=kinesis.scheme,
+            correct=kinesis.correct,
+        )
         self._leases: dict[str, Lease] = {}
         self._started: set[str] = set()
         self._only: Collection[str] = ()

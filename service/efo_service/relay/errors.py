@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from efo.errors import EfoError
+from efo.foreign_errors import reason_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -164,7 +165,7 @@ def os_errors(action: str, path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        reason = error.strerror or str(error)
+        reason = error.strerror or reason_of(error)
         if error.errno in _FULL:
             raise SinkFullError(
                 f"no space to {action} {path}: {reason}; free some space or move the log, no record was lost"

@@ -79,7 +79,7 @@ class _Output:
     def __init__(self, descriptor: int, path: Path, *, is_file: bool) -> None:
         self._descriptor = descriptor
         self._path = path
-        self._is_file = is_file
+        self.is_file = is_file
         self._end = os.lseek(descriptor, 0, os.SEEK_END) if is_file else 0
 
     def append(self, content: bytes) -> None:
@@ -89,10 +89,10 @@ class _Output:
                 rest = memoryview(content)
                 while rest:
                     rest = rest[os.write(self._descriptor, rest) :]
-                if self._is_file:
+                if self.is_file:
                     os.fdatasync(self._descriptor)
             except OSError:
-                if self._is_file:
+                if self.is_file:
                     os.ftruncate(self._descriptor, self._end)
                 raise
         self._end += len(content)
@@ -176,7 +176,8 @@ class JsonLinesSink:
 
     async def _append(self, content: bytes) -> None:
         async with self._lock:
-            await trio.to_thread.run_sync(self._output.append, content)
+            # A reader of stdout that has stopped must not hold up the end of the service: its thread is left behind.
+            await trio.to_thread.run_sync(self._output.append, content, abandon_on_cancel=not self._output.is_file)
 
 
 class JsonLinesShardSink:

@@ -19,6 +19,7 @@ from importlib import import_module
 from typing import Final, NamedTuple
 
 from efo.errors import ConfigurationError
+from efo.foreign_errors import reason_of
 from efo.model import Record
 from efo.telemetry.trace_context import TraceContext, from_tags
 from efo.telemetry.trace_context import TraceExtractor as Extractor
@@ -143,8 +144,8 @@ def load_extractor(name: str) -> Extractor:
         extractor = getattr(import_module(module), attribute)
     except Exception as error:  # the imported module may raise anything
         raise ConfigurationError(
-            f"[relay] trace_extractor {name!r} cannot be imported ({error!r}): expected package.module:function,"
-            " on the Python path of the service"
+            f"[relay] trace_extractor {name!r} cannot be imported ({reason_of(error)}): expected"
+            " package.module:function, on the Python path of the service"
         ) from error
     if not callable(extractor):
         raise ConfigurationError(f"[relay] trace_extractor {name!r} is not a function")

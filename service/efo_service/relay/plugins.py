@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from typing import Final, Protocol
 
-from efo.errors import ConfigurationError
+from efo.errors import ConfigurationError, class_name_of
+from efo_service.relay.failures import defects
 from efo_service.relay.mapping import Extractor
+from efo_service.relay.plugin_sink import open_checked
 from efo_service.relay.sink import Sink
 
 GROUP: Final = "efo.sinks"
@@ -66,7 +68,9 @@ def load_sink(name: str) -> OpenSink:
     try:
         found = point.load()
     except Exception as error:
-        raise ConfigurationError(f"the sink {name!r} of {_package(point)} cannot be loaded: {error!r}") from error
+        # Without the text of any other exception: the package may have read credentials.
+        why = str(error) if isinstance(error, ImportError | AttributeError) else class_name_of(error)
+        raise ConfigurationError(f"the sink {name!r} of {_package(point)} cannot be loaded: {why}") from error
     if not callable(found):
         raise ConfigurationError(f"the sink {name!r} of {_package(point)} is no function: see docs/sinks.md")
     sink: OpenSink = found
@@ -74,10 +78,12 @@ def load_sink(name: str) -> OpenSink:
 
 
 def open_plugin(name: str, options: Options, context: SinkContext) -> AbstractAsyncContextManager[Sink]:
-    """Return a sink of another package, not entered. Raises ConfigurationError, also what the package raises."""
-    opening: object = load_sink(name)(options, context)
+    """Return a sink of another package, not entered. Raises EfoError."""
+    open_sink = load_sink(name)
+    with defects(f"the stream {context.stream}"):
+        opening: object = open_sink(options, context)
     if isinstance(opening, AbstractAsyncContextManager):
-        return opening
+        return open_checked(opening, name, context.stream)
     if isinstance(opening, Coroutine):
         opening.close()  # it is never awaited
     raise ConfigurationError(

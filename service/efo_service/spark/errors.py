@@ -28,6 +28,11 @@ _EFO_ERROR = re.compile(
 """An error of efo's, or of a Python that has no efo or another version of it (efo_service.spark.source.shipping)."""
 
 
+_QUOTED = re.compile(r"(?<=value )(?:'[^']*'|\"[^\"]*\")")
+"""A value in the text of a failed conversion: of a record, maybe."""
+_USER = re.compile(r"://[^/\s]*@")
+
+
 def reason(error: BaseException) -> str:
     """Return the reason of a Spark exception in one line: efo's own error inside it, else its first line.
 
@@ -35,7 +40,9 @@ def reason(error: BaseException) -> str:
     """
     text = str(error)
     efo_errors = _EFO_ERROR.findall(text)
-    return str(efo_errors[-1]) if efo_errors else text.strip().partition("\n")[0]
+    if efo_errors:
+        return str(efo_errors[-1])
+    return _QUOTED.sub("'...'", _USER.sub("://...@", text.strip().partition("\n")[0]))
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from efo.foreign_errors import reason_of
 from efo_service.spark.errors import JavaMissingError
 
 MIN_VERSION: Final = 17
@@ -47,7 +48,7 @@ def find_java(environment: Mapping[str, str] = os.environ) -> Java:
         result = subprocess.run([found, "-version"], capture_output=True, text=True, check=True, timeout=60)  # noqa: S603 - the operator's own Java
     except (OSError, subprocess.SubprocessError) as error:
         where = " (from JAVA_HOME)" if home else ""
-        raise JavaMissingError(f"{found}{where} does not run: {error}. {_ADVICE}") from error
+        raise JavaMissingError(f"{found}{where} does not run: {reason_of(error)}. {_ADVICE}") from error
     build = result.stderr + result.stdout
     match = re.search(r'version "(?:1\.)?(\d+)', build)
     if match is None or int(match[1]) < MIN_VERSION:

@@ -27,6 +27,7 @@ _SETTINGS: Final[Mapping[str, str]] = {
     "endpoint": "kinesis.endpoint_url",
     "caFile": "kinesis.ca_file",
     "profile": "kinesis.profile",
+    "proxyUrl": "kinesis.proxy_url",
     "roleArn": "kinesis.role_arn",
     "externalId": "kinesis.external_id",
     "roleSessionName": "kinesis.role_session_name",
@@ -214,6 +215,10 @@ def _set(tables: dict[str, dict[str, Any]], setting: str, text: str) -> None:
     *inner, last = key.split(".")
     for name in inner:
         values = values.setdefault(name, {})
+    if last == "proxy_url" and "@" in text:
+        raise ConfigurationError(
+            f"{setting}: a user and a password are secrets: set HTTPS_PROXY in the driver's environment"
+        )
     if last in values:
         raise ConfigurationError(f"the setting {setting} is set by two options: remove one of them")
     values[last] = text

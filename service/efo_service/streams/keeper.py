@@ -13,6 +13,7 @@ import structlog
 import trio
 
 from efo.errors import EfoError, error_type_of
+from efo.foreign_errors import reason_of
 from efo_service.config.clashes import clashes_of
 from efo_service.config.settings import Settings
 from efo_service.config.streams import Configuration
@@ -190,7 +191,7 @@ class StreamKeeper:
 
     def _note(self, stream: Stream, error: Exception, delay: float | None) -> None:
         """Report a failure. `delay`: seconds until the stream starts again; None: it was to end anyway."""
-        message = str(error) or type(error).__name__
+        message = reason_of(error)
         if delay is None:
             self._failures += [error] * self.is_draining
         else:

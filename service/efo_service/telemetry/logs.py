@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
+from types import TracebackType
 from typing import Any, Final, TextIO
 
 import structlog
@@ -61,6 +63,7 @@ from efo.events import (
     SubscriptionEnded,
     WorkerStarted,
 )
+from efo.foreign_errors import traceback_of
 from efo.model import Checkpoint, Position
 from efo.telemetry.outages import OutageBegan, OutageEnded, Outages
 
@@ -83,6 +86,23 @@ def _add_trace(_logger: object, _name: str, line: MutableMapping[str, Any]) -> M
     if span.is_valid:
         line["trace_id"], line["span_id"] = format_trace_id(span.trace_id), format_span_id(span.span_id)
     return line
+
+
+def _traceback(exc_info: tuple[type[BaseException], BaseException, TracebackType | None]) -> str:
+    """Return a traceback without the texts of exceptions: they may quote records, headers or URLs."""
+    return traceback_of(exc_info[1]).rstrip()
+
+
+def _without_passwords(_logger: object, _name: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Hide the user and the password of each URL in a line of a library."""
+    if "_record" in line:
+        for name, value in line.items():
+            if isinstance(value, str) and "@" in value:
+                line[name] = _USER.sub("://...@", value)
+    return line
+
+
+_USER: Final = re.compile(r"://[^/\s]*@")
 
 
 class _OtlpLog:
@@ -132,7 +152,8 @@ _CHAIN: Final = (
     structlog.contextvars.merge_contextvars,
     structlog.processors.add_log_level,
     structlog.processors.TimeStamper(fmt="iso", utc=True),
-    structlog.processors.format_exc_info,
+    structlog.processors.ExceptionRenderer(_traceback),
+    _without_passwords,
     _OTLP,
 )
 

@@ -10,6 +10,7 @@ from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
+from efo.checks import printable
 from efo_service.top.view import Row, View
 
 _NUMBERS = ("lag", "records/s", "bytes/s", "event\nage", "checkpoint\nage")
@@ -57,10 +58,10 @@ def format_seconds(seconds: float | None) -> str:
 
 
 def _parts(view: View, problems: int | None) -> Iterator[RenderableType]:
-    yield Text(header(view), style="bold green" if view.ready else "bold red")
+    yield Text(printable(header(view)), style="bold green" if view.ready else "bold red")
     shown = view.problems[:problems]
     for problem in shown:
-        yield Text(f"! {problem}", style="yellow")
+        yield Text(f"! {printable(problem)}", style="yellow")
     if len(shown) < len(view.problems):
         yield Text(f"! {_more(len(view.problems) - len(shown), 'problem', bool(shown))}", style="yellow")
     table = Table(box=None, pad_edge=False)
@@ -76,7 +77,8 @@ def _parts(view: View, problems: int | None) -> Iterator[RenderableType]:
     for name in _NUMBERS:
         table.add_column(name, overflow="fold", justify="right")
     for row in view.shards:
-        table.add_row(*_names(view, row), *_numbers(row), style=None if row.condition == "current" else "red")
+        names = map(printable, _names(view, row))
+        table.add_row(*names, *_numbers(row), style=None if row.condition == "current" else "red")
     yield table
     if view.shards_not_shown:
         yield Text(f"{_more(view.shards_not_shown, 'shard', bool(view.shards))} not shown")

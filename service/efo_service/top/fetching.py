@@ -23,7 +23,7 @@ def fetch(service: ServiceAddress, clock: Callable[[], float] = monotonic) -> Sa
     try:
         status = parse_status(_get(service, "/status"))
         counters = parse_counters(_get(service, "/metrics"), has_streams=status.has_streams)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UnavailableError(
             f"the program at {service.url} is not efo, or another version: check [service] host and port"
         ) from error

@@ -14,18 +14,18 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
-import trio
 from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import choose_encoder
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from efo_service.web.metrics import Metrics
 from efo_service.web.page_routes import Page, page_routes
 from efo_service.web.security.guard import Guard
 from efo_service.web.security.headers import SecurityHeaders
+from efo_service.web.shared import Shared
 
 
 class ReportsReadiness(Protocol):
@@ -50,31 +50,32 @@ def create_app(
     """Return the ASGI app. `page`: None: without the page. `guard`: None: without a token."""
     guard = guard or Guard()
 
+    async def obstacles() -> tuple[str, ...]:
+        return health.obstacles()
+
+    async def status_json() -> bytes:
+        found = status()
+        return bytes(JSONResponse(dict(found if isinstance(found, Mapping) else await found)).body)
+
     async def livez(_request: Request) -> Response:
         return JSONResponse({"status": "alive"})
 
     async def readyz(_request: Request) -> Response:
-        problems = health.obstacles()
+        problems = await shared_obstacles.get()
         body = {"status": "not ready" if problems else "ready", "problems": problems}
         return JSONResponse(body, status_code=503 if problems else 200)
 
-    async def metrics(request: Request) -> Response:
-        encode, content_type = choose_encoder(request.headers.get("accept", ""))
-        # Encoding thousands of series takes some ten milliseconds, too long for the event loop.
-        text = await trio.to_thread.run_sync(encode, registry)
-        return Response(text, headers={"content-type": content_type})
-
     async def status_(request: Request) -> Response:
         guard.require_read(request)
-        found = status()
-        return JSONResponse(dict(found if isinstance(found, Mapping) else await found))
+        return Response(await shared_status.get(), media_type="application/json")
 
+    shared_obstacles, shared_status = Shared(obstacles), Shared(status_json)
     return SecurityHeaders(
         Starlette(
             routes=[
                 Route("/livez", livez),
                 Route("/readyz", readyz),
-                Route("/metrics", metrics),
+                Route("/metrics", Metrics(registry).respond),
                 Route("/status", status_),
                 *(page_routes(page, guard) if page is not None else ()),
             ]

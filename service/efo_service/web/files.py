@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import cache
 from hashlib import sha256
 from importlib.resources import files
 from typing import Final, NamedTuple
@@ -25,7 +27,8 @@ class PageFile(NamedTuple):
     etag: str
 
 
-def page_files() -> dict[str, PageFile]:
+@cache
+def page_files() -> Mapping[str, PageFile]:
     """Return the files of the page by name."""
     found = {}
     for file in files("efo_service.web").joinpath("page").iterdir():

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from efo.foreign_errors import reason_of
 from efo_service.web.files import page_files, respond
 from efo_service.web.live.actions import Action, ActionRefusedError, Perform, perform_logged
 from efo_service.web.live.feed import Feed, TakeSnapshot
@@ -107,8 +108,8 @@ class _Handlers:
             raise HTTPException(415, "an action is JSON: send content-type: application/json")
         try:
             action = msgspec.json.decode(await read_body(request), type=Action)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise HTTPException(400, f"not an action: {error}") from None
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise HTTPException(400, f"not an action: {reason_of(error)}") from None
         try:
             await perform_logged(self._perform, action, None if request.client is None else request.client.host)
         except ActionRefusedError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 import trio
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
@@ -28,7 +29,9 @@ class Push:
         """Serve one request. Raises HTTPException if it may not read."""
         request = Request(scope)
         self._guard.require_read(request)
-        with self._feed.viewer() as has_room:
+        if request.method != "GET":
+            raise HTTPException(405, headers={"allow": "GET"})
+        with self._feed.viewer(None if request.client is None else request.client.host) as has_room:
             if not has_room:
                 body = b"too many viewers: close other pages of this service"
                 headers = [(b"content-type", b"text/plain"), (b"retry-after", b"30")]

@@ -1,39 +1,27 @@
-"""Serves an ASGI app on a port, on trio, with limits for the number of connections and for slow clients.
+"""Serves an ASGI app on a port, on trio: HTTP/1.1 alone, with limits for connections and for slow clients.
 
-hypercorn speaks HTTP. The connections are accepted here: a client that does not read what it is sent would otherwise
-hold a shielded send for ever, and with it the drain. Whatever hypercorn raises ends one connection: in an upgrade to
-HTTP/2, it does not catch settings that are no base64.
+Whatever clients do, a turn of the loop stays short and a probe gets its answer: see `efo_service.web.http`.
 """
 
 from __future__ import annotations
 
-import logging
 import socket
-from functools import partial
-from typing import Final, cast
+from typing import Final
 
 import structlog
 import trio
-from hypercorn.config import Config
-from hypercorn.trio.tcp_server import TCPServer
-from hypercorn.trio.worker_context import WorkerContext
-from hypercorn.typing import ASGIFramework, ConnectionState
-from hypercorn.utils import wrap_app
 from starlette.types import ASGIApp
 
-from efo.exception_groups import collapse_groups
-from efo_service.errors import UnavailableError
-from efo_service.web.bounded_stream import SEND_SECONDS, BoundedStream, with_certificate
+from efo_service.web.http.accepting import accepted
+from efo_service.web.http.connection import serve_connection
+from efo_service.web.http.listening import addresses, host_and_port_of, listening
+from efo_service.web.http.places import MAX_CONNECTIONS, Place, Places
+from efo_service.web.http.turns import TURNS, InTurn, has_certificate
 from efo_service.web.renewal import RenewedContext
+from efo_service.web.security.guard import CERTIFICATE
 from efo_service.web.tls import TlsFiles
 
-MAX_CONNECTIONS: Final = 256
-"""Connections beyond these are closed at once. Scrapers, probes and viewers need a few dozen."""
-_HEADER_BYTES: Final = 16 * 1024
-_IDLE_SECONDS: Final = 5.0
-"""Until the head of a request has arrived, and between two requests of a connection."""
 _HANDSHAKE_SECONDS: Final = 5.0
-_GRACE_SECONDS: Final = 0.5
 
 
 async def serve(
@@ -44,88 +32,60 @@ async def serve(
     tls: TlsFiles | None = None,
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve until cancelled. `task_status` gets the URL. Port 0 takes a free port.
+    """Serve on all addresses of a host until cancelled; "::" has those of IPv4 too. Port 0 takes a free port.
+
+    `task_status` gets the URL of the first address; if there are more, the log has all of them.
 
     Raises UnavailableError if the address cannot be bound, ConfigurationError if the TLS files do not fit.
     """
     context = None if tls is None else RenewedContext(tls)
-    config = _config()
-    worker = WorkerContext(None)
-    limiter = trio.CapacityLimiter(MAX_CONNECTIONS)
+    scheme = "http" if tls is None else "https"
+    places, turns = Places(MAX_CONNECTIONS), trio.Semaphore(TURNS)
 
     async def handle(stream: trio.SocketStream) -> None:
-        try:
-            limiter.acquire_nowait()
-        except trio.WouldBlock:
-            await trio.aclose_forcefully(stream)
-            return
-        address = _peer(stream)
-        try:
-            with collapse_groups():
-                await _serve_connection(stream)
-        except Exception as error:  # noqa: BLE001 - one request must not end the service, whatever the library raises
-            # Without the message: it may quote what the client sent.
-            structlog.get_logger().warning("connection_failed", address=address, error_type=type(error).__name__)
-        finally:
-            limiter.release()
-
-    async def _serve_connection(stream: trio.SocketStream) -> None:
-        connection: trio.abc.Stream = BoundedStream(stream, SEND_SECONDS)
-        if context is not None:
-            connection = trio.SSLStream(connection, context.current(), server_side=True, https_compatible=True)
-        framework = cast("ASGIFramework", with_certificate(app, connection))  # the same, by other names of its types
-        wrapped = wrap_app(framework, config.wsgi_max_body_size, "asgi")
-        # Typed for its own streams; it uses these attributes of them.
-        await TCPServer(wrapped, config, worker, ConnectionState({}), connection).run()  # type: ignore[arg-type]
-
-    listener = trio.SocketListener(trio.socket.from_stdlib_socket(_listen(host, port)))
-    name, bound = listener.socket.getsockname()[:2]
-    authority = f"[{name}]:{bound}" if ":" in name else f"{name}:{bound}"
-    try:
-        async with trio.open_nursery() as connections:
+        client, server = _ends(stream)
+        address = None if client is None else client[0]
+        with trio.CancelScope() as scope:
+            place = Place(address, scope.cancel)
+            places.take(place)
             try:
-                async with trio.open_nursery() as accepting:
-                    await accepting.start(
-                        partial(trio.serve_listeners, handle, [listener], handler_nursery=connections)
-                    )
-                    task_status.started(f"{'http' if tls is None else 'https'}://{authority}")
-                    await trio.sleep_forever()
+                await serve_stream(InTurn(stream, turns), {"client": client, "server": server}, place)
+            except Exception as error:  # noqa: BLE001 - one request must not end the service, whatever is raised
+                # Without the message: it may quote what the client sent.
+                structlog.get_logger().warning("connection_failed", address=address, error_type=type(error).__name__)
             finally:
-                await worker.terminated.set()  # idle connections close
-                connections.cancel_scope.deadline = trio.current_time() + _GRACE_SECONDS
-    finally:
-        with trio.CancelScope(shield=True):
-            await listener.aclose()
+                places.leave(place)
+                await trio.aclose_forcefully(stream)
+
+    async def serve_stream(stream: trio.abc.Stream, ends: dict[str, tuple[str, int] | None], place: Place) -> None:
+        if context is not None:
+            stream = trio.SSLStream(stream, context.current(), server_side=True, https_compatible=True)
+            try:
+                with trio.fail_after(_HANDSHAKE_SECONDS):
+                    await stream.do_handshake()
+            except (trio.BrokenResourceError, trio.TooSlowError):
+                return  # the client does not speak TLS, is too slow, or showed a certificate of another authority
+        base = {"scheme": scheme, **ends, CERTIFICATE: has_certificate(stream)}
+        await serve_connection(app, stream, base, place, turns)
+
+    with listening(host, port) as sockets:
+        urls = [f"{scheme}://{address}" for address in addresses(sockets)]
+        if len(urls) > 1:
+            structlog.get_logger().info("listening", urls=urls)
+        async with trio.open_nursery() as connections:
+
+            async def accept(listener: socket.socket) -> None:
+                async for stream in accepted(listener, len(sockets)):
+                    connections.start_soon(handle, stream)
+
+            for each in sockets:
+                connections.start_soon(accept, each)
+            task_status.started(urls[0])
 
 
-def _config() -> Config:
-    config = Config()
-    config.errorlog = logging.getLogger("hypercorn.error")
-    config.h11_max_incomplete_size = _HEADER_BYTES
-    config.h2_max_header_list_size = _HEADER_BYTES
-    config.keep_alive_timeout = _IDLE_SECONDS
-    config.ssl_handshake_timeout = _HANDSHAKE_SECONDS
-    config.include_server_header = False
-    return config
-
-
-def _peer(stream: trio.SocketStream) -> str | None:
-    """Return the address of the client; None if it is gone already."""
+def _ends(stream: trio.SocketStream) -> tuple[tuple[str, int] | None, tuple[str, int] | None]:
+    """Return the client's address and port, and those of this side; None for both if the client is gone already."""
     try:
-        return str(stream.socket.getpeername()[0])
+        return host_and_port_of(stream.socket.getpeername()), host_and_port_of(stream.socket.getsockname())
     except OSError:
-        return None
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    """Bind the socket here instead of in trio, so that the error can name the setting."""
-    try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        listener = socket.create_server((host, port), family=family)
-    except OSError as error:
-        raise UnavailableError(
-            f"cannot listen on {host}:{port}: {error.strerror or error}: "
-            "choose another address in [service] host and port, or EFO_SERVICE__PORT"
-        ) from error
-    listener.setblocking(False)
-    return listener
+        return None, None

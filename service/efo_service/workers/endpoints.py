@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 from prometheus_client import Metric
@@ -21,6 +21,9 @@ from efo_service.workers.merging import merge_metrics, merge_snapshots
 
 T = TypeVar("T")
 
+_SECONDS: Final = 1.5
+"""Less than a client of the supervisor waits: a worker that is stopped must not cost it the answers of the others."""
+
 
 class WorkerEndpoints(Collector):
     """Asks all workers. As a Collector of Prometheus' client, it has the metrics of all workers.
@@ -30,7 +33,7 @@ class WorkerEndpoints(Collector):
     """
 
     def __init__(self, service: ServiceAddress, ports: Callable[[], Mapping[str, int | None]]) -> None:
-        self._service = service
+        self._service = service._replace(seconds=_SECONDS)
         self._ports = ports
 
     def statuses(self) -> dict[str, Mapping[str, Any]]:
@@ -95,7 +98,7 @@ class WorkerEndpoints(Collector):
             try:
                 status, body = self._service._replace(port=port).get(path)
                 return parse(body) if status == 200 else None  # noqa: PLR2004 - HTTP status
-            except (UnavailableError, ValueError):
+            except (UnavailableError, ValueError, RecursionError):
                 return None
 
         ports = self._ports()
@@ -107,5 +110,5 @@ def _reason(body: str) -> str:
     """Return why a worker refused an action: a JSON object, or the text of an HTTP error."""
     try:
         return str(json.loads(body)["reason"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return body[:1000]

@@ -173,10 +173,13 @@ MISTAKES = [
     ({"handler": ignore, "leases": "sqlite::memory:"}, "names no file"),
     ({"handler": ignore, "leases": "dynamodb://localhost:8000/table"}, "is not the name of a table"),
     ({"handler": ignore, "leases": "dynamodb:table?regoin"}, "dynamodb has no option 'regoin'"),
-    ({"handler": ignore, "leases": efo.MemoryLeaseStore}, "leases=<class .*: expected a path, a URL"),
-    ({"handler": ignore, "observer": efo.LoggingObserver}, r"observer=<class .*: expected a function of an event"),
+    ({"handler": ignore, "leases": efo.MemoryLeaseStore}, "leases=MemoryLeaseStore: expected a path, a URL"),
+    (
+        {"handler": ignore, "observer": efo.LoggingObserver},
+        "observer=LoggingObserver: expected a function",
+    ),
     ({"handler": ignore, "observer": lambda: None}, r"observer .* cannot be called with \(event\)"),
-    ({"handler": ignore, "on_error": efo.FailurePolicy}, r"on_error=<class .*: expected a FailurePolicy"),
+    ({"handler": ignore, "on_error": efo.FailurePolicy}, r"on_error=FailurePolicy: expected a FailurePolicy"),
     ({"handler": ignore, "on_error": lambda: None}, r"on_error .* cannot be called with \(exception\)"),
     ({"handler": ignore, "application": " "}, "application is empty"),
     ({"handler": ignore, "application": "bill "}, "without blanks around it"),
@@ -497,11 +500,11 @@ async def test_an_ack_of_a_batch_does_not_ack_the_batches_before_it(autojump_clo
 ACKS = [
     (lambda shard, batch: shard.ack(replace(batch, shard_id="shardId-000000000009")), "which it did not deliver"),
     (lambda shard, batch: shard.ack_through(replace(batch, number=999)), "which it did not deliver"),
-    (lambda shard, batch: shard.ack_through(batch, 99), "ack of record 99 of a batch: expected 0 to 0"),
-    (lambda shard, batch: shard.ack_through(batch, True), "ack of record True"),
-    (lambda shard, batch: shard.ack_through(batch, -1), "ack of record -1"),
-    (lambda shard, batch: shard.ack_records(batch, [0, 1]), "ack of record 1"),
-    (lambda shard, batch: shard.ack_records(batch, batch.records), "ack of record Record"),
+    (lambda shard, batch: shard.ack_through(batch, 99), "ack of a record of a batch by its index: expected 0 to 0"),
+    (lambda shard, batch: shard.ack_through(batch, True), "by its index: expected 0 to 0"),
+    (lambda shard, batch: shard.ack_through(batch, -1), "by its index: expected 0 to 0"),
+    (lambda shard, batch: shard.ack_records(batch, [0, 1]), "by its index: expected 0 to 0"),
+    (lambda shard, batch: shard.ack_records(batch, batch.records), "by its index: expected 0 to 0"),
     (lambda shard, batch: shard.ack_record(batch, 0), "record=0: expected a Record of the batch"),
     (lambda shard, batch: shard.ack_record(batch, efo.Record("7", 0.0, b"", "k")), "not one of its batch"),
 ]
@@ -535,7 +538,7 @@ async def test_no_text_of_an_application_reaches_the_log(autojump_clock, caplog)
         efo.ConsumerSettings(consumer_name=batch.records[0].data)
 
     async with stream_of(b"card 4111") as fake:
-        with pytest.raises(efo.HandlerError, match="card 4111"):
+        with pytest.raises(efo.HandlerError, match="consumer_name=<bytes>"):
             await efo.consume(fake.kinesis(STREAM), handle, application="billing", leases="memory:")
     assert "does not fit efo: ConfigurationError" in caplog.text
     assert "4111" not in caplog.text
@@ -548,7 +551,7 @@ async def test_an_ack_of_something_else_is_rejected(autojump_clock):
 
     async with stream_of(b"1") as fake:
         opening = efo.open_consumer(fake.kinesis(STREAM), application="billing", leases="memory:")
-        with pytest.raises(efo.ConfigurationError, match=r"batch=Record.*: expected the Batch"):
+        with pytest.raises(efo.ConfigurationError, match="batch=<Record>: expected the Batch"):
             async with opening as consumer:
                 await consumer.run(read)
 

@@ -16,6 +16,8 @@ from efo.leases.stores.memory import MemoryLeaseStore
 from efo.model import Lease
 from efo.settings import ConsumerSettings
 from efo.testing import FakeKinesis
+from efo.testing.faults.kinds import Refuse, TcpCut
+from efo.testing.faults.script import ALWAYS, When
 from tests.workers import open_worker
 
 STREAM = "orders"
@@ -95,6 +97,46 @@ async def test_by_default_a_shard_that_the_service_rejects_stops_everything(
                 replace(fake.kinesis(STREAM), sign=sign), MemoryLeaseStore(), settings()
             ) as consumer:
                 await consumer.run(Reader())
+
+
+@pytest.mark.parametrize("read_mode", ["fanout", "polling", "auto"])
+@pytest.mark.parametrize("code", ["AccessDeniedException", "KMSDisabledException", "UnrecognizedClientException"])
+async def test_after_the_first_success_a_denial_is_waited_for(
+    code: str, read_mode: efo.ReadMode, autojump_clock: trio.testing.MockClock
+) -> None:
+    store, reader, seen = MemoryLeaseStore(), Reader(), list[events.Event]()
+    async with FakeKinesis() as fake, trio.open_nursery() as nursery:
+        fake.create_stream(STREAM, shards=2)
+        fake.put_many(STREAM, [(f"key-{n}", b"%d" % n) for n in range(20)])
+        how = settings(read_mode=read_mode, fanout_retry_interval=5.0)
+        async with open_worker(fake.kinesis(STREAM), store, how, seen.append) as consumer:
+            nursery.start_soon(consumer.run, reader)
+            await reader.reached(20)
+            rules = [
+                fake.faults.add(Refuse(code), When(operation=operation, times=ALWAYS))
+                for operation in ("SubscribeToShard", "GetRecords", "GetShardIterator")
+            ]
+            fake.faults.add(TcpCut(), When(nth=1))
+            fake.put_many(STREAM, [(f"key-{n}", b"%d" % n) for n in range(20, 40)])
+            await trio.sleep(90)
+            assert any(getattr(event, "error_type", None) is not None for event in seen)
+            for rule in rules:
+                fake.faults.remove(rule)
+            await reader.reached(40)
+            assert not any(isinstance(event, events.ShardStopped) for event in seen)
+            consumer.drain()
+
+
+async def test_a_denial_at_the_start_may_pass_within_the_grace(autojump_clock: trio.testing.MockClock) -> None:
+    reader = Reader()
+    async with FakeKinesis() as fake, trio.open_nursery() as nursery:
+        fake.create_stream(STREAM)
+        fake.put(STREAM, "k", b"1")
+        fake.faults.add(Refuse("AccessDeniedException"), When(operation="SubscribeToShard", times=3))
+        async with open_worker(fake.kinesis(STREAM), MemoryLeaseStore(), settings()) as consumer:
+            nursery.start_soon(consumer.run, reader)
+            await reader.reached(1)
+            consumer.drain()
 
 
 async def test_the_lease_of_an_isolated_shard_expires_if_the_store_cannot_release_it(

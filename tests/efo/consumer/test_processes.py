@@ -138,9 +138,9 @@ async def test_the_program_of_the_page_reads_with_two_processes_until_ctrl_c(ser
         ({"processes": "all"}, "processes='all'"),
         ({"leases": "memory:"}, "leases='memory:': expected a path or a URL that all processes can open"),
         ({"leases": None}, "leases=None"),
-        ({"handler": lambda _batch: None}, "handler=<function .*> cannot be passed to another process: define it"),
+        ({"handler": lambda _batch: None}, "handler=<lambda> cannot be passed to another process: define it"),
         ({"observer": [].append, "stream": 5}, "stream=5"),
-        ({"settings": {}}, "settings={}: expected a ConsumerSettings"),
+        ({"settings": {}}, "settings=<dict>: expected a ConsumerSettings"),
     ],
 )
 async def test_a_mistake_is_rejected_before_a_process_starts(options, message):
@@ -157,10 +157,10 @@ def test_an_exception_keeps_its_class_text_and_attributes_between_processes(erro
     assert (type(received), str(received), vars(received)) == (type(error), str(error), vars(error))
 
 
-def test_an_exception_that_cannot_be_pickled_keeps_its_name_and_text():
+def test_an_exception_that_cannot_be_pickled_keeps_its_name_alone():
     class Local(Exception):  # noqa: N818
         pass
 
     received = _unpickled(_pickled(Local("bad")))
     assert type(received) is efo.EfoError
-    assert str(received) == "Local: bad"
+    assert str(received) == "the process of a worker ended: Local"

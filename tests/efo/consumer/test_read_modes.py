@@ -12,6 +12,7 @@ from efo.consumer.shard_stream import ShardStream
 from efo.errors import AccessDeniedError, ConsumerLimitError, ConsumerNotFoundError
 from efo.leases.stores.memory import MemoryLeaseStore
 from efo.model import Checkpoint
+from efo.protocol.denials import GRACE
 from efo.settings import LATEST, ConsumerSettings, ReadMode
 from efo.testing import FakeKinesis, FakeSettings
 from efo.testing.faults.kinds import Refuse
@@ -229,4 +230,4 @@ async def test_fan_out_alone_does_not_poll(autojump_clock: Clock) -> None:
         await trio.sleep(2)
         fake.faults.add(DENIED, OF_SUBSCRIBE)
         with pytest.raises(AccessDeniedError):
-            await Reading(fake).run(ConsumerSettings(), 10)
+            await Reading(fake).run(ConsumerSettings(), GRACE + 40)

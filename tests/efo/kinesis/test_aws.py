@@ -1,11 +1,14 @@
 """The client of AWS: TLS and ALPN, SigV4, the control plane, and the translation of botocore's exceptions."""
 
+import errno
 import hashlib
 import hmac
 import json
+import socket
 import ssl
 import time
-from contextlib import asynccontextmanager, suppress
+import traceback
+from contextlib import suppress
 from datetime import UTC, datetime
 
 import botocore.exceptions
@@ -13,10 +16,14 @@ import pytest
 import trio
 import trustme
 from botocore.credentials import ReadOnlyCredentials
+from botocore.parsers import ResponseParserError
 
+from efo.aws.clock import ServiceClock
 from efo.errors import (
     AccessDeniedError,
+    ClockSkewError,
     ConfigurationError,
+    CredentialsError,
     InternalFailureError,
     NotHttp2Error,
     ProtocolError,
@@ -33,49 +40,28 @@ from efo.kinesis.aws.control_plane import AwsControlPlane
 from efo.kinesis.aws.errors import translated
 from efo.kinesis.aws.signer import Signer
 from efo.model import FanOutConsumer, HashKeyRange, Shard, StreamDescription
-from efo.testing import FakeKinesis
+from tests.loopback import listening, tls_handler
 
 ARN = "arn:aws:kinesis:eu-central-1:123456789012:stream/orders"
+SECRET = "hunter2"
 
 
-@asynccontextmanager
-async def listening(handler):
-    """Serve connections on a loopback port with this handler; yield the port."""
-    [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(trio.serve_listeners, handler, [listener])
-        yield listener.socket.getsockname()[1]
-        nursery.cancel_scope.cancel()
+async def close(stream):
+    await stream.aclose()
 
 
-@pytest.fixture(scope="module")
-def authority():
-    return trustme.CA()
+def resolving(monkeypatch, result):
+    """Let each name have these addresses, with their ports; or raise or await the result."""
 
+    async def getaddrinfo(*_args, **_options):
+        if callable(result):
+            await result()
+        await trio.lowlevel.checkpoint()
+        if isinstance(result, Exception):
+            raise result
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", address) for address in result]
 
-@pytest.fixture(scope="module")
-def ca_file(authority, tmp_path_factory):
-    path = tmp_path_factory.mktemp("ca") / "ca.pem"
-    authority.cert_pem.write_to_path(str(path))
-    return str(path)
-
-
-def tls_handler(authority, alpn=(), name="127.0.0.1", certificate=None):
-    """Return a handler that does the TLS handshake with a certificate of this name, and then echoes."""
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    (certificate or authority.issue_cert(name)).configure_cert(context)
-    if alpn:
-        context.set_alpn_protocols(list(alpn))
-
-    async def handle(stream):
-        tls = trio.SSLStream(stream, context, server_side=True, https_compatible=True)
-        try:
-            async for data in tls:
-                await tls.send_all(data)
-        except trio.BrokenResourceError:
-            await trio.aclose_forcefully(stream)
-
-    return handle
+    monkeypatch.setattr("trio._highlevel_open_tcp_stream.getaddrinfo", getaddrinfo)
 
 
 class TestConnector:
@@ -139,6 +125,46 @@ class TestConnector:
             await Connector("127.0.0.1", port, ca_file=ca_file if encrypted else None).connect()
         assert raised.value.retryable
 
+    async def test_a_name_that_does_not_resolve_is_told_with_the_settings_to_check(self, ca_file, monkeypatch):
+        resolving(monkeypatch, socket.gaierror(socket.EAI_NONAME, "Name or service not known"))
+        with pytest.raises(TransportError, match=r"cannot resolve the name kinesis\.eu-wast-1\.") as raised:
+            await Connector("kinesis.eu-wast-1.amazonaws.com", 443, ca_file=ca_file).connect()
+        assert str(raised.value).endswith(
+            "(Name or service not known): check the region, endpoint_url and the resolver of this host"
+        )
+        assert raised.value.retryable
+
+    async def test_a_name_that_dns_cannot_have_is_an_error(self, ca_file):
+        with pytest.raises(TransportError, match=r"cannot resolve the name kinesis\.\.test \(it is no host name"):
+            await Connector("kinesis..test", 443, ca_file=ca_file).connect()
+
+    async def test_a_resolver_that_hangs_is_left_in_time(self, ca_file, monkeypatch, autojump_clock):
+        resolving(monkeypatch, trio.sleep_forever)
+        with pytest.raises(TransportError, match=r"no connection to kinesis\.test:443: neither its .* within 8 s"):
+            await Connector("kinesis.test", 443, ca_file=ca_file).connect()
+
+    async def test_one_of_several_addresses_that_accepts_is_enough(self, monkeypatch):
+        async with listening(close) as port:
+            resolving(monkeypatch, [("127.0.0.2", port), ("127.0.0.3", port), ("127.0.0.1", port)])
+            stream = await Connector("kinesis.test", port, ca_file=None).connect()
+            await stream.aclose()
+        with pytest.raises(TransportError, match=r"cannot connect to kinesis\.test:\d+: Connection refused$"):
+            await Connector("kinesis.test", port, ca_file=None).connect()
+
+    @pytest.mark.parametrize("has_tls", [True, False])
+    async def test_a_server_with_tls_is_found_where_the_url_has_none(self, authority, has_tls):
+        handle = tls_handler(authority, ["h2"]) if has_tls else close
+        async with listening(handle) as port:
+            checking = Connector("127.0.0.1", port, ca_file=None).check_scheme()
+            if not has_tls:
+                await checking
+                return
+            with pytest.raises(
+                NotHttp2Error, match="speaks TLS, but endpoint_url is http://: write https://"
+            ) as raised:
+                await checking
+            assert not raised.value.speaks_http1
+
     async def test_without_tls_the_tcp_stream_is_returned(self):
         async def handle(stream):
             await stream.send_all(b"plain")
@@ -176,26 +202,19 @@ class TestConnector:
             Connector("127.0.0.1", 1, ca_file=str(path))
 
 
-class CredentialSession:
-    """A session that returns or raises these results, one after the other, and then always the last one."""
+class Source:
+    """A CredentialSource that always has these credentials."""
 
-    def __init__(self, *results):
-        self._results = list(results)
+    def __init__(self, credentials):
+        self._credentials = credentials
 
-    async def get_credentials(self):
+    async def get(self):
         await trio.lowlevel.checkpoint()
-        return None if self._results[0] is None else self
-
-    async def get_frozen_credentials(self):
-        result = self._results.pop(0) if len(self._results) > 1 else self._results[0]
-        if isinstance(result, Exception):
-            raise result
-        return result
+        return self._credentials
 
 
 STATIC = ReadOnlyCredentials("AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG", None)
 TEMPORARY = ReadOnlyCredentials("AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG", "a/session+token==")
-UNAVAILABLE = botocore.exceptions.CredentialRetrievalError(provider="iam-role", error_msg="no response")
 
 
 def signature(secret, date, region, headers, body):
@@ -230,7 +249,8 @@ class TestSigner:
         ],
     )
     async def test_the_signature_is_that_of_the_aws_description(self, credentials, url, host):
-        headers = dict(await Signer(CredentialSession(credentials), url, "eu-central-1").sign(self.TARGET, self.BODY))
+        signer = Signer(Source(credentials), ServiceClock(), url, "eu-central-1")
+        headers = dict(await signer.sign(self.TARGET, self.BODY))
         # The headers of the request. SubscribeCaller adds those that the signer does not return.
         signed_headers = {
             "content-type": "application/x-amz-json-1.1",
@@ -249,32 +269,11 @@ class TestSigner:
         )
         assert headers.keys() <= {"Authorization", "X-Amz-Date", "X-Amz-Security-Token"}
 
-    @pytest.mark.parametrize("result", [None, UNAVAILABLE, RuntimeError("they are still expired")])
-    async def test_missing_credentials_at_the_start_are_a_configuration_error(self, result):
-        with pytest.raises(ConfigurationError, match="no usable AWS credentials"):
-            await Signer(CredentialSession(result), "https://localhost", "eu-central-1").sign(self.TARGET, b"")
-
-    @pytest.mark.parametrize("result", [UNAVAILABLE, RuntimeError("they are still expired")])
-    async def test_a_failed_refresh_of_the_credentials_is_retryable(self, result):
-        signer = Signer(CredentialSession(STATIC, result, STATIC), "https://localhost", "eu-central-1")
-        await signer.sign(self.TARGET, b"")
-        with pytest.raises(TransportError, match="credentials") as raised:
-            await signer.sign(self.TARGET, b"")
-        assert raised.value.retryable
-        await signer.sign(self.TARGET, b"")
-
-    async def test_a_refresh_that_the_token_service_rejects_is_retryable(self):
-        """A refresh starts minutes before the old credentials expire. At the start, the same error is not retryable."""
-        refused = botocore.exceptions.ClientError(
-            {"Error": {"Code": "InvalidIdentityToken", "Message": "no key"}}, "AssumeRoleWithWebIdentity"
-        )
-        signer = Signer(CredentialSession(STATIC, refused, STATIC), "https://localhost", "eu-central-1")
-        await signer.sign(self.TARGET, b"")
-        with pytest.raises(TransportError, match=r"cannot be refreshed now.*no key"):
-            await signer.sign(self.TARGET, b"")
-        await signer.sign(self.TARGET, b"")
-        with pytest.raises(ServiceError, match="no key"):
-            await Signer(CredentialSession(refused), "https://localhost", "eu-central-1").sign(self.TARGET, b"")
+    async def test_it_signs_at_the_services_time(self):
+        clock = ServiceClock(lambda: 1_000_000_000.0)
+        clock.correct(ClockSkewError("RequestTimeTooSkewed", "", service_time=1_000_000_600.0))
+        headers = dict(await Signer(Source(STATIC), clock, "https://localhost", "eu-central-1").sign(self.TARGET, b""))
+        assert headers["X-Amz-Date"] == "20010909T015640Z"
 
 
 class TestTranslation:
@@ -282,44 +281,54 @@ class TestTranslation:
         ("error", "kind", "message"),
         [
             (botocore.exceptions.NoRegionError(), ConfigurationError, "AWS_REGION"),
-            (botocore.exceptions.NoCredentialsError(), ConfigurationError, "no usable AWS credentials"),
+            (botocore.exceptions.ProfileNotFound(profile="nobody"), ConfigurationError, "profile nobody"),
+            (botocore.exceptions.ParamValidationError(report=SECRET), ConfigurationError, "ParamValidationError"),
+            (ValueError(SECRET), ConfigurationError, "ValueError"),
             (
-                botocore.exceptions.PartialCredentialsError(provider="env", cred_var="secret"),
-                ConfigurationError,
-                "no usable AWS credentials",
-            ),
-            (UNAVAILABLE, ConfigurationError, "no response"),
-            (botocore.exceptions.ProfileNotFound(profile="nobody"), ConfigurationError, "nobody"),
-            (botocore.exceptions.ParamValidationError(report="bad"), ConfigurationError, "bad"),
-            (ValueError("Invalid endpoint: x"), ConfigurationError, "Invalid endpoint"),
-            (
-                botocore.exceptions.EndpointConnectionError(endpoint_url="https://x"),
+                botocore.exceptions.EndpointConnectionError(endpoint_url=f"https://u:{SECRET}@host/x?y={SECRET}"),
                 TransportError,
-                "cannot be reached",
+                "control plane at host cannot be reached",
             ),
             (
                 botocore.exceptions.ReadTimeoutError(endpoint_url="https://x"),
                 TransportError,
-                "cannot be reached",
+                "at x cannot be reached: ReadTimeoutError",
             ),
-            (botocore.exceptions.HTTPClientError(error="boom"), TransportError, "boom"),
+            (botocore.exceptions.HTTPClientError(error=SECRET), TransportError, "cannot be reached"),
+            (
+                botocore.exceptions.HTTPClientError(error=OSError(errno.ECONNRESET, "Connection reset by peer")),
+                TransportError,
+                "Connection reset by peer",
+            ),
             (
                 botocore.exceptions.SSLError(endpoint_url="https://x", error=ssl.SSLCertVerificationError("unknown")),
                 TlsError,
-                "unknown.*set ca_file",
+                "at x cannot be reached: its certificate is not trusted.*set ca_file",
             ),
             (
-                botocore.exceptions.SSLError(endpoint_url="https://x", error=ssl.SSLEOFError("cut")),
+                botocore.exceptions.SSLError(endpoint_url="https://x", error=ssl.SSLEOFError(SECRET)),
                 TransportError,
-                "cut",
+                "SSLEOFError",
             ),
+            (
+                ResponseParserError(f"invalid XML received: {SECRET}"),
+                TransportError,
+                "an answer that is none of its own",
+            ),
+            (AttributeError(SECRET), TransportError, "an answer that is none of its own"),
         ],
     )
-    def test_botocores_own_exceptions_are_translated(self, error, kind, message):
+    def test_exceptions_of_a_call_are_translated_without_their_texts(self, error, kind, message):
         with pytest.raises(kind, match=message) as raised, translated():
             raise error
         assert type(raised.value) is kind
-        assert raised.value.__cause__ is error
+        assert SECRET not in "".join(traceback.format_exception(raised.value))
+
+    def test_errors_of_efo_pass(self):
+        error = CredentialsError("no")
+        with pytest.raises(CredentialsError) as raised, translated():
+            raise error
+        assert raised.value is error
 
     @pytest.mark.parametrize(
         ("code", "status", "kind"),
@@ -504,7 +513,7 @@ class TestControlPlane:
 def environment(monkeypatch, tmp_path):
     """Return a monkeypatch of an environment without AWS settings."""
     for name in ("AWS_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY",
-                 "AWS_SESSION_TOKEN", "AWS_CA_BUNDLE", "NO_PROXY", "no_proxy"):  # fmt: skip
+                 "AWS_SESSION_TOKEN", "AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE"):  # fmt: skip
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
@@ -536,28 +545,6 @@ class TestOpenKinesis:
         }
         *_, expected = signature("secret", headers["X-Amz-Date"], "eu-central-1", signed_headers, b"")
         assert headers["Authorization"].endswith(f"Signature={expected}")
-
-    @pytest.mark.parametrize("tls", [True, False], ids=["https", "http"])
-    async def test_the_proxies_of_the_environment_are_not_used(self, environment, tls):
-        """Neither the control plane, for which botocore would use a proxy, nor the data plane connects to it."""
-        called = []
-
-        async def proxy(stream):
-            called.append(stream.socket.getpeername())
-            await stream.aclose()
-
-        environment.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
-        environment.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-        async with listening(proxy) as port, FakeKinesis(clock=time.time) as fake, fake.serve(tls=tls) as address:
-            fake.create_stream("orders", shards=2)
-            for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"):
-                environment.setenv(name, f"http://127.0.0.1:{port}")
-            ca_file = str(address.ca_file) if tls else None
-            options = {"region": "us-east-1", "endpoint_url": address.url, "ca_file": ca_file}
-            async with open_kinesis("orders", **options) as kinesis:
-                assert len(await kinesis.control_plane.list_shards()) == 2
-                await trio.aclose_forcefully(await kinesis.connect())
-        assert called == []
 
     async def test_the_credentials_of_a_container_are_used(self, environment):
         """botocore fetches them over HTTP. It must do so on trio, since no asyncio loop runs."""
@@ -597,8 +584,11 @@ class TestOpenKinesis:
             async with open_kinesis(**options):
                 pass
 
-    async def test_an_invalid_ca_bundle_of_the_environment_is_rejected(self, environment):
-        environment.setenv("AWS_CA_BUNDLE", __file__)
-        with pytest.raises(ConfigurationError, match=r"cannot use the CA file .*test_aws\.py"):
+    @pytest.mark.parametrize("name", ["AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE"])
+    async def test_an_invalid_ca_bundle_of_the_environment_is_rejected_by_its_name(self, environment, name):
+        environment.setenv(name, __file__)
+        with pytest.raises(
+            ConfigurationError, match=rf"cannot use the CA file .*test_aws\.py \({name}\): it has no cert"
+        ):
             async with open_kinesis(ARN):
                 pass

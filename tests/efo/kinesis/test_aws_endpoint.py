@@ -12,6 +12,23 @@ from efo.kinesis.aws.endpoint import find_endpoint
 CONFIG = """
 [default]
 region = eu-west-3
+[profile fips]
+region = us-east-1
+use_fips_endpoint = true
+[profile dual]
+region = us-east-1
+use_dualstack_endpoint = true
+[profile global]
+region = us-east-1
+endpoint_url = https://global.test
+[profile both]
+region = us-east-1
+endpoint_url = https://global.test
+services = mine
+[profile ignoring]
+region = us-east-1
+endpoint_url = https://global.test
+ignore_configured_endpoint_urls = true
 [profile elsewhere]
 region = ca-central-1
 services = mine
@@ -24,8 +41,8 @@ kinesis =
 @pytest.fixture(autouse=True)
 def configuration(monkeypatch, tmp_path):
     """Return a monkeypatch of an environment that has no other AWS settings than a configuration file."""
-    for name in ("AWS_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_CA_BUNDLE", "AWS_ENDPOINT_URL",
-                 "AWS_ENDPOINT_URL_KINESIS"):  # fmt: skip
+    for name in ("AWS_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE",
+                 "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_KINESIS"):  # fmt: skip
         monkeypatch.delenv(name, raising=False)
     path = tmp_path / "config"
     path.write_text(CONFIG)
@@ -67,6 +84,17 @@ def of_botocore(*, region=None, endpoint_url=None, profile=None):
         ({}, {"AWS_ENDPOINT_URL": ""}),
         ({}, {"AWS_ENDPOINT_URL": "http://env.test:4567", "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS": "true"}),
         ({"profile": "elsewhere"}, {"AWS_IGNORE_CONFIGURED_ENDPOINT_URLS": "true"}),
+        ({"profile": "global"}, {}),
+        ({"profile": "both"}, {}),
+        ({"profile": "ignoring"}, {}),
+        ({"profile": "both"}, {"AWS_ENDPOINT_URL": "https://env.test"}),
+        ({"profile": "global"}, {"AWS_ENDPOINT_URL_KINESIS": "https://kinesis.test"}),
+        ({"profile": "fips"}, {}),
+        ({"profile": "fips", "endpoint_url": "https://given.test"}, {}),
+        ({"profile": "dual"}, {}),
+        ({"profile": "dual"}, {"AWS_USE_FIPS_ENDPOINT": "true"}),
+        ({"profile": "fips"}, {"AWS_USE_FIPS_ENDPOINT": "false"}),
+        ({"region": "us-gov-west-1"}, {"AWS_USE_FIPS_ENDPOINT": "true"}),
         ({"region": "us-east-1"}, {"AWS_USE_FIPS_ENDPOINT": "true"}),
         ({"region": "us-east-1"}, {"AWS_USE_DUALSTACK_ENDPOINT": "true"}),
     ],
@@ -78,6 +106,12 @@ def test_the_endpoint_and_the_region_are_those_of_botocore(configuration, option
     assert (f"{endpoint.scheme}://{endpoint.authority}", endpoint.region) == of_botocore(**options)
 
 
+def test_the_suffix_of_an_isolated_partition_is_that_of_the_newest_rules(configuration):
+    """`meta.endpoint_url` of botocore's clients is by older rules, and not what they call."""
+    configuration.setenv("AWS_USE_DUALSTACK_ENDPOINT", "true")
+    assert found(region="us-iso-east-1").authority == "kinesis.us-iso-east-1.api.aws.ic.gov"
+
+
 @pytest.mark.parametrize("region", ["eu central", "-", "https://elsewhere.test/"])
 def test_an_invalid_region_is_rejected(region):
     with pytest.raises(botocore.exceptions.InvalidRegionError):
@@ -86,7 +120,7 @@ def test_an_invalid_region_is_rejected(region):
 
 def test_an_invalid_endpoint_of_the_environment_is_rejected(configuration):
     configuration.setenv("AWS_ENDPOINT_URL", "env test")
-    with pytest.raises(ConfigurationError, match="Invalid endpoint: env test"):
+    with pytest.raises(ConfigurationError, match="Invalid endpoint: 'env test'"):
         found()
 
 

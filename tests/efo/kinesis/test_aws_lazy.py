@@ -3,13 +3,9 @@
 import json
 import subprocess
 import sys
-import time
 
-import botocore.exceptions
 import pytest
 
-from efo.kinesis.aws.lazy import open_aiobotocore
-from efo.kinesis.aws.signer import Signer
 from efo.testing import FakeKinesisThread, FakeSettings
 
 READER = """
@@ -54,16 +50,6 @@ def environment(monkeypatch, tmp_path):
     return monkeypatch
 
 
-def opened(profile=None):
-    return open_aiobotocore(profile=profile, region="us-east-1", endpoint_url="https://localhost:1", ca_file=None)
-
-
-async def signed_by(lazy):
-    """Return the credential scope with which a request is signed."""
-    headers = dict(await Signer(lazy, "https://localhost/", "us-east-1").sign("T", b""))
-    return headers["Authorization"].partition("Credential=")[2].partition("/")[0]
-
-
 def test_the_first_record_takes_three_calls_of_the_control_plane_and_no_aiobotocore(environment):
     with FakeKinesisThread(settings=FakeSettings(consumer_creating=0.0)) as fake:
         fake.create_stream("orders")
@@ -75,47 +61,3 @@ def test_the_first_record_takes_three_calls_of_the_control_plane_and_no_aiobotoc
     heavy, calls = json.loads(done.stdout)
     assert heavy == []
     assert calls == {"DescribeStreamSummary": 1, "DescribeStreamConsumer": 1, "ListShards": 1, "SubscribeToShard": 1}
-
-
-async def test_the_credentials_of_the_environment_are_used(environment):
-    environment.setenv("AWS_ACCESS_KEY_ID", "AKENVIRONMENT")
-    environment.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-    async with opened() as lazy:
-        assert await signed_by(lazy) == "AKENVIRONMENT"
-
-
-async def test_credentials_of_the_environment_that_expire_are_read_again(environment):
-    environment.setenv("AWS_ACCESS_KEY_ID", "AKOLD")
-    environment.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-    in_seconds = {name: f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime(time.time() + s))}"
-                  for name, s in (("soon", 30), ("late", 9999))}  # fmt: skip
-    environment.setenv("AWS_CREDENTIAL_EXPIRATION", in_seconds["late"])
-    async with opened() as lazy:
-        assert await signed_by(lazy) == "AKOLD"
-    environment.setenv("AWS_CREDENTIAL_EXPIRATION", in_seconds["soon"])
-    async with opened() as lazy:
-        credentials = await lazy.get_credentials()
-        environment.setenv("AWS_ACCESS_KEY_ID", "AKNEW")
-        environment.setenv("AWS_CREDENTIAL_EXPIRATION", in_seconds["late"])
-        assert (await credentials.get_frozen_credentials()).access_key == "AKNEW"
-
-
-async def test_a_key_without_its_secret_is_an_error(environment):
-    environment.setenv("AWS_ACCESS_KEY_ID", "AKENVIRONMENT")
-    async with opened() as lazy:
-        with pytest.raises(botocore.exceptions.PartialCredentialsError):
-            await lazy.get_credentials()
-
-
-async def test_a_profile_that_is_given_wins_over_the_environment(environment, tmp_path):
-    (tmp_path / "credentials").write_text("[mine]\naws_access_key_id = AKPROFILE\naws_secret_access_key = secret\n")
-    environment.setenv("AWS_ACCESS_KEY_ID", "AKENVIRONMENT")
-    environment.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-    async with opened(profile="mine") as lazy:
-        assert await signed_by(lazy) == "AKPROFILE"
-
-
-async def test_without_credentials_in_the_environment_aiobotocore_looks_for_them(environment, tmp_path):
-    (tmp_path / "credentials").write_text("[default]\naws_access_key_id = AKFILE\naws_secret_access_key = secret\n")
-    async with opened() as lazy:
-        assert await signed_by(lazy) == "AKFILE"

@@ -158,10 +158,10 @@ def test_the_outcome_is_that_of_h2(answers, steps, cuts):
 @pytest.mark.parametrize(
     ("frames", "message"),
     [
-        ([frame(DATA, bytes(10_001), stream_id=1)] * 2, "Flow control window shrunk below 0"),
+        ([frame(DATA, bytes(10_001), stream_id=1)] * 2, "FlowControlError"),
         (
             [frame(DATA, bytes(16_000), stream_id=stream_id) for stream_id in STREAMS] * 2,
-            "Flow control window shrunk below 0",
+            "FlowControlError",
         ),
     ],
     ids=["stream window", "connection window"],
@@ -186,7 +186,7 @@ def test_split_data_counts_against_the_content_length(size, splits):
     client.receive(frame(DATA, b"", stream_id=1, flags=END_STREAM))
     assert (client.error is None) == (size == 30)
     if size != 30:
-        assert f"Expected 30 bytes, received {size}" in client.error
+        assert "InvalidBodyLengthError" in client.error
 
 
 def test_split_data_of_an_unread_stream_is_limited_by_its_window():
@@ -196,7 +196,7 @@ def test_split_data_of_an_unread_stream_is_limited_by_its_window():
     assert client.error is None
     assert client.streams[1].buffered == STREAM_WINDOW
     client.receive(frame(DATA, b"x", stream_id=1))
-    assert "Flow control window shrunk below 0" in client.error
+    assert "FlowControlError" in client.error
 
 
 def test_more_than_4_gib_pass_over_one_connection_and_one_stream():

@@ -153,9 +153,9 @@ async def test_put_many_takes_all_or_none(fake, autojump_clock):
         ((b"x", 7), "partition_key is of type int: expected a text"),
         ((b"x", "\ud800"), "partition_key has a surrogate"),
         (("text", "k"), "data is of type str: expected bytes, or pass a serializer"),
-        ((b"x", "k", "-1"), "explicit_hash_key='-1': expected decimal digits"),
-        ((b"x", "k", str(2**128)), "explicit_hash_key="),
-        ((b"x", "k", 7), "explicit_hash_key=7: expected decimal digits"),
+        ((b"x", "k", "-1"), "explicit_hash_key: expected a text of decimal digits"),
+        ((b"x", "k", str(2**128)), "explicit_hash_key: expected"),
+        ((b"x", "k", 7), "explicit_hash_key: expected a text of decimal digits"),
         (
             (b"x" * 1024 * 1024, "k"),
             "the record has 1048577 bytes with its partition key: stream orders accepts at most",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from efo import errors
@@ -24,7 +26,7 @@ from efo.protocol.service_errors import service_error
         ("ServiceUnavailable", 503, errors.InternalFailureError, True),
         ("NeverSeenBefore", 502, errors.InternalFailureError, True),
         ("AccessDeniedException", 400, errors.AccessDeniedError, False),
-        ("InvalidSignatureException", 403, errors.AccessDeniedError, False),
+        ("InvalidSignatureException", 403, errors.RejectedCredentialsError, False),
         ("KMSDisabledException", None, errors.KmsError, False),
         ("KMSOptInRequired", None, errors.KmsError, False),
         ("InvalidArgumentException", 400, errors.ServiceError, False),
@@ -34,7 +36,9 @@ from efo.protocol.service_errors import service_error
 def test_each_error_code_has_its_class(code, status, kind, retryable):
     error = service_error(code, "why", status)
     assert type(error) is kind
-    assert (error.code, error.message, error.status, error.retryable) == (code, "why", status, retryable)
+    assert (error.code, error.status, error.retryable) == (code, status, retryable)
+    if kind is not errors.RejectedCredentialsError:
+        assert error.message == "why"
 
 
 @pytest.mark.parametrize(
@@ -62,3 +66,62 @@ def test_a_code_and_a_message_of_any_length_are_cut():
     assert len(error.code) < 150
     assert len(str(error)) < 2_200
     assert service_error("Throttl" + "x" * 60_000, "").retryable
+
+
+CANONICAL = (
+    "The request signature we calculated does not match the signature you provided. The Canonical String for this "
+    "request should have been 'POST\n/\n\nhost:kinesis\nx-amz-security-token:hunter2\n'"
+)
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("InvalidSignatureException", CANONICAL),
+        ("SignatureDoesNotMatch", CANONICAL),
+        ("IncompleteSignatureException", "'hunter2' not a valid key=value pair in Authorization header: 'hunter2'"),
+        ("MissingAuthenticationTokenException", "hunter2"),
+        ("UnrecognizedClientException", "hunter2"),
+        ("ValidationException", "1 validation error: Value 'hunter2' at 'partitionKey' failed to satisfy constraint"),
+        ("InvalidArgumentException", "Value 'hunter2\n' at 'explicitHashKey' is not a number"),
+    ],
+)
+def test_a_text_that_quotes_headers_or_arguments_is_not_told(code, message):
+    error = service_error(code, message, 400)
+    assert "hunter2" not in str(error)
+    assert error.message
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "Signature expired: 20261126T134853Z is now earlier than 20261126T135353Z (20261126T135853Z - 5 min.)",
+            "signed 600 s behind the service's clock",
+        ),
+        (
+            "Signature not yet current: 20190305T002809Z is still later than x (20190304T212815Z + 15 min.)",
+            "signed 10794 s ahead of the service's clock",
+        ),
+    ],
+)
+@pytest.mark.parametrize("code", ["InvalidSignatureException", "SignatureDoesNotMatch", "RequestTimeTooSkewed"])
+def test_a_signature_of_another_time_is_a_clock_skew_with_its_seconds(code, text, told):
+    error = service_error(code, text, 403)
+    assert type(error) is errors.ClockSkewError
+    assert error.retryable
+    assert told in str(error)
+
+
+@pytest.mark.parametrize("at", [0, 951_782_400, 951_868_800, 1_709_164_799, 1_709_164_800, 4_102_444_799])
+def test_the_services_time_is_read_from_the_refusal(at):
+    now = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(at))
+    error = service_error(
+        "InvalidSignatureException", f"Signature expired: {now} is now earlier than {now} ({now} - 5 min.)"
+    )
+    assert error.service_time == at
+
+
+def test_a_skew_without_times_is_one_too():
+    error = service_error("RequestTimeTooSkewed", "The difference is too large.", 403)
+    assert (type(error), error.service_time) == (errors.ClockSkewError, None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from efo import events
-from efo.telemetry.outages import NOT_TRIED_AFTER, ORDINARY_FOR, Outage, OutageBegan, OutageEnded, Outages
+from efo.telemetry.outages import NOT_TRIED_AFTER, ORDINARY_FOR, PUTS_QUIET, Outage, OutageBegan, OutageEnded, Outages
 
 
 def subscribed(shard, error=None, detail=""):
@@ -136,10 +136,26 @@ def put(error=None):
     return events.PutRecordsCalled(1, 0, 0.1, 9, error)
 
 
-def test_an_outage_of_puts_ends_with_a_request_that_works(told):
+def test_an_outage_of_puts_ends_when_they_have_worked_for_some_seconds(told):
     assert told(put("transport"), put("transport")) == [OutageBegan("kinesis", "transport")]
     told.now = 3.0
+    assert told(put()) == []
+    told.now = 3.0 + PUTS_QUIET
     assert told(put()) == [OutageEnded("kinesis", "transport", 3.0, 2)]
+    assert told(put()) == []
+
+
+def test_puts_that_fail_and_work_in_turn_are_one_outage(told):
+    lines = []
+    for second in range(100):
+        told.now = float(second)
+        lines += told(put("internal_failure"), put())
+    told.now = 99 + PUTS_QUIET
+    lines += told(put())
+    assert lines == [
+        OutageBegan("kinesis", "internal_failure"),
+        OutageEnded("kinesis", "internal_failure", 99.0, 100),
+    ]
 
 
 def test_puts_that_are_throttled_are_a_failure_only_if_it_lasts(told):

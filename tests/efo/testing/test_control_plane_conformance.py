@@ -14,6 +14,7 @@ import pytest
 from botocore.credentials import ReadOnlyCredentials
 
 from efo import errors
+from efo.aws.clock import ServiceClock
 from efo.kinesis.aws.connector import Connector
 from efo.kinesis.aws.control_plane import AwsControlPlane
 from efo.kinesis.aws.signer import Signer
@@ -60,10 +61,7 @@ class Aiobotocore:
     def __init__(self, client):
         self._client = client
 
-    async def get_credentials(self):
-        return self
-
-    async def get_frozen_credentials(self):
+    async def get(self):
         return ReadOnlyCredentials(KEY, SECRET, None)
 
     async def call(self, operation, **arguments):
@@ -103,7 +101,7 @@ async def control_of(request, fake, nursery):
             url = urlsplit(address.url)
             pool = ConnectionPool(Connector(url.hostname, url.port, ca_file=str(address.ca_file)).connect, address="")
             await nursery.start(pool.run)
-            sign = Signer(through, address.url, "us-east-1").sign
+            sign = Signer(through, ServiceClock(), address.url, "us-east-1").sign
             direct = ServiceCaller(pool, sign=sign, authority=url.netloc, scheme="https")
         yield lambda stream: AwsControlPlane(through, direct, stream, None)
 

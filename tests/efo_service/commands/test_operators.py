@@ -215,3 +215,47 @@ def test_consumers_are_registered_listed_and_deregistered(kinesis, efo, capsys):
     assert efo("consumers", "janitor", "--match", "*", "--older-than", "0")[0] == Exit.USAGE
     assert efo("consumers", "janitor", "--match", "*", "--older-than", "0", "--yes")[1] == {"deregistered": ["billing"]}
     assert efo("consumers", "deregister", "efo", "--yes")[1] == {"deregistered": ["efo"]}
+
+
+EVIL = "\x1b]0;owned\x07shard\x1b[2J\r\n\x9b2J\u202e\x7f"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("leases", "list"),
+        ("leases", "show", EVIL),
+        ("leases", "show", f"{EVIL}unknown"),
+        ("leases", "release", EVIL, "--yes", "--force"),
+        ("leases", "reset", EVIL, "--to", "trim_horizon", "--yes", "--force"),
+        ("leases", "delete", EVIL, "--yes", "--force"),
+        ("leases", "export"),
+        ("shards",),
+    ],
+)
+def test_names_of_a_lease_store_cannot_change_the_terminal(arguments, with_store, capsys):
+    async def create(store):
+        await store.create(Lease(EVIL, Checkpoint("5"), owner=EVIL, parents=(f"{EVIL}parent",), counter=3))
+
+    with_store(create)
+    call([*arguments])
+    output = capsys.readouterr()
+    text = output.out + output.err
+    assert "owned" in text
+    assert [line for line in text.splitlines() if not line.isprintable()] == []
+
+
+def test_an_import_refuses_a_key_that_is_no_id_of_a_shard(leases, efo, tmp_path, with_store):
+    async def create(store):
+        await store.create(Lease(EVIL, Checkpoint("5")))
+
+    with_store(create)
+    file = tmp_path / "export.json"
+    assert efo("leases", "export", f"--output={file}")[0] in {None, Exit.OK, Exit.USAGE}
+    if not file.exists():  # export has no --json
+        assert call(["leases", "export", f"--output={file}"]) in {None, Exit.OK}
+    code, _, error = efo("leases", "import", str(file), "--yes")
+    assert code is Exit.CONFIGURATION
+    assert "is not a shard's id" in error
+    assert error.isascii()
+    assert "\x1b" not in error

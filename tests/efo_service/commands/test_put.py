@@ -77,6 +77,27 @@ def test_a_file_of_lines_with_keys_in_a_field(kinesis, stream, tmp_path, capsys)
     assert capsys.readouterr().out == ""
 
 
+@pytest.mark.parametrize(("options", "line"), [([], "one"), (["--format", "json"], '{"key":"k","value":"b25l"}')])
+def test_a_byte_order_mark_is_no_part_of_the_first_line(kinesis, stream, stdin, options, line):
+    stdin(b"\xef\xbb\xbf" + line.encode() + b"\r\n")
+    assert call(["put", stream, *options]) == Exit.OK
+    assert [data for _, data in stored(kinesis, stream)] == [b"one"]
+
+
+@pytest.mark.parametrize("options", [[], ["--format", "json"], ["--key-field", "id"]])
+def test_text_that_is_not_utf8_is_refused_by_its_encoding(kinesis, stream, stdin, capsys, options):
+    stdin('{"id":"a"}\n'.encode("utf-16"))
+    assert call(["put", stream, *options]) == Exit.USAGE
+    assert "the text is UTF-16: convert it to UTF-8, or send it whole with --format file" in capsys.readouterr().err
+    assert stored(kinesis, stream) == []
+
+
+def test_a_whole_file_has_its_byte_order_mark(kinesis, stream, tmp_path):
+    (tmp_path / "text").write_bytes(b"\xff\xfea\0")
+    assert call(["put", stream, str(tmp_path / "text"), "--format", "file"]) == Exit.OK
+    assert [data for _, data in stored(kinesis, stream)] == [b"\xff\xfea\0"]
+
+
 def test_a_whole_file_is_one_record(kinesis, stream, tmp_path):
     (tmp_path / "picture").write_bytes(b"a\nb\n\0")
     assert call(["put", stream, str(tmp_path / "picture"), "--format", "file", "--key", "k"]) == Exit.OK
@@ -107,6 +128,7 @@ def test_values_may_be_text_and_keys_explicit(kinesis, stream, stdin):
     ("options", "content", "message"),
     [
         (["--key-field", "id"], b'{"id":"a"}\nnonsense\n', "line 2 is no JSON object"),
+        (["--key-field", "id"], b'{"id":"a"}\n{"id":"\xe9"}\n', "line 2 is no JSON object: it is not UTF-8 text"),
         (["--key-field", "id"], b'{"id":"a"}\n{"other":1}\n', "line 2: the field 'id' has no text and no integer"),
         (["--format", "json"], b'{"key":"a","value":"YQ=="}\n{"key":"a"}\n', "line 2: expected an object with"),
         (
@@ -119,7 +141,7 @@ def test_values_may_be_text_and_keys_explicit(kinesis, stream, stdin):
         (
             ["--format", "json"],
             b'{"key":"a","value":"YQ=="}\n{"key":"a","value":"","explicit_hash_key":"x"}\n',
-            "line 2: explicit_hash_key='x'",
+            "line 2: explicit_hash_key: expected",
         ),
     ],
 )

@@ -8,8 +8,9 @@ import pytest
 
 from efo.errors import ConfigurationError
 from efo.model import Position
-from efo_service.config.loading import load
+from efo_service.config.loading import load, load_all
 from efo_service.config.rendering import defaults, resolved, to_toml
+from efo_service.config.section import proxy_text
 from efo_service.config.settings import Settings
 from tests.paths import ROOT
 
@@ -21,6 +22,7 @@ def load_text(tmp_path):
     def load_text(text: str) -> Settings:
         path = tmp_path / "efo.toml"
         path.write_text(text)
+        load_text.path = path
         return load(path)
 
     return load_text
@@ -165,7 +167,7 @@ def test_all_wrong_settings_are_reported_together(load_text):
         ("EFO_KINESI__STREAM", "environment EFO_KINESI__STREAM: unknown section: did you mean 'kinesis'?"),
         ("EFO_KINESIS__REGOIN", "environment EFO_KINESIS__REGOIN: unknown key: did you mean 'region'?"),
         ("EFO_SERVICE__PORT", "environment EFO_SERVICE__PORT: Input should be a valid integer"),
-        ("EFO_SERVICE", 'environment: error parsing value for field "service"'),
+        ("EFO_SERVICE", "environment: the value of service cannot be read"),
     ],
 )
 def test_a_wrong_environment_variable_is_refused_by_name(load_text, monkeypatch, name, expected):
@@ -198,13 +200,106 @@ def test_a_credential_is_refused_and_not_shown_in_the_error(load_text):
     assert "hunter2" not in str(caught.value)
 
 
-@pytest.mark.parametrize("content", [None, b"\xff\xfe"])
-def test_an_unreadable_file_is_refused(tmp_path, content):
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (None, "No such file"),
+        (b"\xff\xfe", "it is UTF-16 text: save it as UTF-8"),
+        (STREAM.encode("utf-16"), "it is UTF-16 text"),
+        (STREAM.encode("utf-16-le"), "it is UTF-16 text"),
+        (STREAM.encode() + "# caf\xe9\n".encode("latin-1"), "line 3: it is not UTF-8 text, but maybe Latin-1"),
+    ],
+)
+def test_an_unreadable_file_is_refused(tmp_path, content, reason):
     path = tmp_path / "efo.toml"
     if content:
         path.write_bytes(content)
-    with pytest.raises(ConfigurationError, match="cannot read the configuration"):
+    with pytest.raises(ConfigurationError, match=rf"efo\.toml: cannot read the configuration: {reason}"):
         load(path)
+
+
+@pytest.mark.parametrize("breaks", ["\n", "\r\n"])
+def test_a_byte_order_mark_and_line_breaks_of_windows_are_accepted(tmp_path, breaks):
+    path = tmp_path / "efo.toml"
+    path.write_bytes(b"\xef\xbb\xbf" + f"{STREAM}region = 'eu-west-1'\n".replace("\n", breaks).encode())
+    assert load(path).kinesis.region == "eu-west-1"
+    path.write_bytes(b"\xef\xbb\xbf" + f"{STREAM}regoin = 1\n".replace("\n", breaks).encode())
+    with pytest.raises(ConfigurationError, match=r"efo\.toml:3: \[kinesis\] regoin: unknown key"):
+        load(path)
+
+
+PROXY = "http://proxy.test:3128"
+
+
+def proxies_of(settings):
+    dynamodb, cloudwatch = settings.leases.dynamodb, settings.cloudwatch
+    return [proxy_text(each.proxy_url, settings.kinesis.proxy_url) for each in (settings.kinesis, dynamodb, cloudwatch)]
+
+
+def test_a_proxy_is_for_all_services_unless_they_have_their_own(load_text):
+    assert proxies_of(load_text(STREAM)) == [None] * 3
+    assert proxies_of(load_text(f'{STREAM}proxy_url = "{PROXY}"')) == [PROXY] * 3
+    assert proxies_of(load_text(f'{STREAM}proxy_url = ""')) == [""] * 3
+    other = f'{STREAM}proxy_url = "{PROXY}"\n[leases.dynamodb]\nproxy_url = ""\n[cloudwatch]\nproxy_url = "other:1"'
+    assert proxies_of(load_text(other)) == [PROXY, "", "other:1"]
+
+
+def test_an_empty_variable_is_no_proxy(load_text, monkeypatch):
+    """Other empty variables are as if they were not set."""
+    monkeypatch.setenv("EFO_KINESIS__PROXY_URL", "")
+    monkeypatch.setenv("EFO_LEASES__DYNAMODB__PROXY_URL", "")
+    assert proxies_of(load_text(f'{STREAM}proxy_url = "{PROXY}"\n[cloudwatch]\nproxy_url = "{PROXY}"')) == [
+        "",
+        "",
+        PROXY,
+    ]
+    monkeypatch.setenv("EFO_KINESIS__STREAM", "orders")
+    assert proxies_of(load(None)) == [""] * 3
+    text = (
+        f'[leases]\npath = "l"\n[kinesis]\nproxy_url = "{PROXY}"\n[streams.a]\n[streams.b.kinesis]\nproxy_url = "b:1"'
+    )
+    monkeypatch.delenv("EFO_KINESIS__STREAM")
+    with pytest.raises(ConfigurationError, match="choose one with --stream"):
+        load_text(text)
+    monkeypatch.setenv("EFO_STREAMS__B__KINESIS__PROXY_URL", "")
+    streams = load_all(Path(load_text.path)).streams
+    assert [proxy_text(streams[name].kinesis.proxy_url) for name in "ab"] == ["", ""]
+
+
+def test_the_credentials_of_a_proxy_come_from_the_environment_alone_and_are_shown_nowhere(load_text, monkeypatch):
+    url = "http://user:hunter2@proxy.test:3128"
+    monkeypatch.setenv("EFO_KINESIS__PROXY_URL", url)
+    settings = load_text(STREAM)
+    assert settings.kinesis.proxy == url
+    shown = f"{settings!r} {to_toml(resolved(settings))}"
+    assert "hunter2" not in shown
+    assert "http://***@proxy.test:3128" in shown
+    monkeypatch.delenv("EFO_KINESIS__PROXY_URL")
+    with pytest.raises(
+        ConfigurationError, match=r"\[kinesis\] proxy_url has a user .*EFO_KINESIS__PROXY_URL"
+    ) as refused:
+        load_text(f'{STREAM}proxy_url = "{url}"')
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize("value", ["socks5://hunter2.test", "http://hunter2 ", "http://user:hunter2"])
+def test_a_wrong_proxy_is_refused_without_its_text(load_text, value):
+    with pytest.raises(ConfigurationError, match=r"3: \[kinesis\] proxy_url: proxy_url ") as refused:
+        load_text(f'{STREAM}proxy_url = "{value}"')
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"), [("::", "::"), ("[::]", "::"), ("[::1]", "::1"), ("localhost", "localhost")]
+)
+def test_a_host_may_have_the_brackets_of_a_url(load_text, host, expected):
+    assert load_text(f'{STREAM}[service]\nhost = "{host}"').service.host == expected
+
+
+@pytest.mark.parametrize("host", [" ", "*", "http://localhost", " ::", "127.0.0.1/8"])
+def test_a_host_that_is_none_is_refused(load_text, host):
+    with pytest.raises(ConfigurationError, match=r"4: \[service\] host: not an address: write 127\.0\.0\.1"):
+        load_text(f'{STREAM}[service]\nhost = "{host}"')
 
 
 def test_efo_full_toml_is_current():
@@ -261,10 +356,18 @@ def test_the_token_comes_from_the_environment_alone_and_is_shown_nowhere(load_te
     assert TOKEN not in str(refused.value)
 
 
-@pytest.mark.parametrize("token", ["short", " " + TOKEN, TOKEN + "\n", "ä" * 20])
-def test_a_token_that_could_be_guessed_or_mistyped_is_refused(load_text, monkeypatch, token):
+@pytest.mark.parametrize(
+    ("token", "why"),
+    [
+        ("short", "a token has at least 16"),
+        (" " + TOKEN, "the value has white space around it"),
+        (TOKEN + "\n", "the value has white space around it"),
+        ("ä" * 20, "a token has at least 16"),
+    ],
+)
+def test_a_token_that_could_be_guessed_or_mistyped_is_refused(load_text, monkeypatch, token, why):
     monkeypatch.setenv("EFO_SERVICE__TOKEN", token)
-    with pytest.raises(ConfigurationError, match="EFO_SERVICE__TOKEN: a token has at least 16") as refused:
+    with pytest.raises(ConfigurationError, match=f"EFO_SERVICE__TOKEN: {why}") as refused:
         load_text(STREAM)
     assert token not in str(refused.value)
 

@@ -45,6 +45,7 @@ async def test_by_default_the_table_has_the_name_of_the_application_and_the_regi
         "endpoint_url": None,
         "ca_file": None,
         "profile": "reader",
+        "proxy_url": None,
         "timeout": 1.0,  # three attempts must take less than the fail-over time
         "new_table": NewTable(),
         "stream_id": None,
@@ -61,6 +62,7 @@ async def test_every_setting_reaches_the_store(opened, tmp_path):
         endpoint_url = "https://127.0.0.1:8000"
         ca_file = "{tmp_path}/ca.pem"
         profile = "keeper"
+        proxy_url = "http://proxy.test:3128"
         stream_id = "123456789012:orders:1700000000"
         consistent_reads = true
         tags = "team=orders, stage=test"
@@ -79,6 +81,7 @@ async def test_every_setting_reaches_the_store(opened, tmp_path):
         "endpoint_url": "https://127.0.0.1:8000",
         "ca_file": f"{tmp_path}/ca.pem",
         "profile": "keeper",
+        "proxy_url": "http://proxy.test:3128",
         "timeout": 2.0,
         "new_table": NewTable(
             tags=tags, deletion_protection=True, point_in_time_recovery=True, read_capacity=20, write_capacity=10

@@ -176,6 +176,12 @@ async def test_leases_are_imported_into_another_store_without_their_owners(store
     assert await select_leases(other, [], select_all=True) == [replace(A, owner=None), B]
 
 
+@pytest.mark.parametrize("change", [lambda text: b"\xef\xbb\xbf" + text, lambda text: text.replace(b"\n", b"\r\n")])
+async def test_an_export_that_an_editor_of_windows_has_saved_can_be_imported(store, change):
+    document = export_leases(await store.list(), "app", "orders")
+    assert parse_export(change(document), "orders", "file") == parse_export(document, "orders", "file")
+
+
 async def test_an_export_without_leases_can_be_imported():
     assert parse_export(export_leases([], "app", "orders"), "orders", "file") == []
 
@@ -214,7 +220,7 @@ async def test_a_lease_that_is_created_during_an_import_is_reported(store):
     ("document", "message"),
     [
         (b"", "not written by `efo leases export`"),
-        (b"\xff\xfe", "not written by `efo leases export`"),
+        (b"\xff\xfe", "not written by `efo leases export`: it is UTF-16 text: save it as UTF-8"),
         (b'{"version":2,"application":"a","stream":"orders","leases":[]}', "not written by `efo leases export`"),
         (b'{"version":1,"application":"a","stream":"clicks","leases":[]}', "clicks"),
         (export_leases([A], "app", "orders").replace(b'"7"', b'"seven"'), "seven"),

@@ -102,3 +102,10 @@ def test_without_a_filter_there_is_no_matcher():
 def test_a_wrong_regular_expression_is_refused():
     with pytest.raises(UsageError, match=r"--regex \(: missing \)"):
         matcher(None, "(", None)
+
+
+def test_json_has_no_characters_that_terminals_obey():
+    text = line(Record("7", 0, "\x9b2J\x7f".encode(), "\x9b31m\u202e\U000e0001key"), form="json", encoding="utf-8")
+    assert text.rstrip("\n").isprintable()
+    assert json.loads(text)["key"] == "\x9b31m\u202e\U000e0001key"
+    assert json.loads(text)["value"] == "\x9b2J\x7f"

@@ -115,3 +115,29 @@ trio.run(main)
 def test_without_a_path_lines_are_written_to_stdout() -> None:
     result = subprocess.run([sys.executable, "-c", STDOUT], capture_output=True, text=True, check=True)
     assert json.loads(result.stdout)["key"] == "k"
+
+
+BLOCKED = """
+import os, sys, trio
+from efo.model import Batch, Record
+from efo_service.relay.jsonlines import open_json_lines
+
+async def main():
+    async with open_json_lines(None) as sink, sink.open("orders", "shard") as shard:
+        shard.write(Batch("s", "shard", (Record("7", 1.0, bytes(1 << 20), "k"),), None, 0, 0))
+        with trio.move_on_after(0.1):
+            await shard.commit()
+    os.write(2, b"ended")
+
+trio.run(main)
+"""
+
+
+def test_a_reader_of_stdout_that_has_stopped_does_not_hold_up_the_end() -> None:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", BLOCKED], **pipes) as process:
+        try:
+            assert process.stderr.read() == b"ended"
+            assert process.wait(30) == 0
+        finally:
+            process.kill()

@@ -37,6 +37,7 @@ def test_options_are_settings_of_the_service():
     settings, reading = stream_of(
         REGION="eu-west-1",
         endpoint="https://127.0.0.1:1",
+        proxyUrl="http://proxy:3128",
         roleArn="arn:aws:iam::123456789012:role/reader",
         application="billing",
         initialPosition="latest",
@@ -48,6 +49,7 @@ def test_options_are_settings_of_the_service():
     )
     assert (settings.kinesis.region, settings.kinesis.endpoint_url) == ("eu-west-1", "https://127.0.0.1:1")
     assert settings.kinesis.role is not None
+    assert settings.kinesis.proxy == "http://proxy:3128"
     consumer = settings.consumer
     assert (consumer.application, consumer.consumer_name) == ("billing", "efo-spark-billing")
     assert (consumer.position, consumer.read_mode, consumer.poll_seconds) == (Position.latest(), "auto", 2.0)
@@ -86,6 +88,8 @@ def test_the_url_of_a_lease_store_comes_from_the_environment():
         ({"efo.relay.sink": "kafka"}, r"efo.relay.sink: the records go to the log"),
         ({"efo.relay.kafka.topic": "t"}, r"efo.relay.kafka.topic: the records go to the log"),
         ({"efo.leases.url": "postgresql://u:geheim@h/d"}, "set EFO_LEASES__URL in the driver's environment"),
+        ({"proxyUrl": "http://u:geheim@proxy:3128"}, "are secrets: set HTTPS_PROXY in the driver's environment"),
+        ({"proxyUrl": "socks5://geheim"}, "proxyUrl: proxy_url names a SOCKS proxy"),
         ({"efo.service.port": "1"}, "there is no service"),
         ({"efo.pipeline.output": "x"}, "with one of the tables consumer, leases"),
         ({"efo.consumer.pol_seconds": "1"}, "efo.consumer.pol_seconds: unknown key: did you mean 'poll_seconds'"),

@@ -166,15 +166,23 @@ def test_log_lines_of_libraries_and_python_warnings_are_json(lines):
     assert lines()[0]["event"] == "slow by 3 s"
 
 
-def test_a_traceback_does_not_show_local_variables(lines):
+@pytest.mark.parametrize("log", [structlog.get_logger, lambda: logging.getLogger("a_library")])
+def test_a_traceback_shows_neither_local_variables_nor_texts_of_exceptions(log, lines):
     secret = "hunter2"
     try:
-        raise ValueError("surprise")
-    except ValueError:
-        structlog.get_logger().exception("failed")
+        {}[secret]
+    except KeyError:
+        log().exception("failed")
     (line,) = lines()
-    assert "ValueError: surprise" in line["exception"]
-    assert secret not in line["exception"]
+    assert "in test_a_traceback_shows_neither" in line["exception"]
+    assert line["exception"].endswith("KeyError")
+    assert secret not in json.dumps(line)
+
+
+def test_a_line_of_a_library_has_no_user_of_a_url(lines):
+    logging.getLogger("a_library").warning("cannot reach https://me:hunter2@host/x")
+    (line,) = lines()
+    assert line["event"] == "cannot reach https://...@host/x"
 
 
 def test_lines_have_the_ids_of_the_current_span_also_those_of_libraries(lines):

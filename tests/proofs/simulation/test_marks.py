@@ -14,6 +14,7 @@ from proofs.simulation import __main__ as command
 from proofs.simulation.coverage import Coverage
 from proofs.simulation.marks import ELSEWHERE, MARKS, REQUIRED_SEEDS
 from proofs.simulation.run import Outcome
+from proofs.simulation.signing import CORRECTED
 from proofs.simulation.story import (
     SECOND_APPLICATION,
     SECOND_STREAM,
@@ -191,6 +192,10 @@ CASES: dict[str, list[Line]] = {
     "R14.crashed_while_reading": [opened(P), Crashed("a.1", "a")],
     "R14.stopped_gracefully": [Exited("a.1", "HandlerError"), Exited("a.1")],
     "R14.saved_after_failure": [*AGGREGATE, opened(P), acked(7), failed("stop"), saved(Checkpoint("7"))],
+    "R16.without_credentials": [opened(P), attempted("credentials")],
+    "R16.credentials_again": [opened(P), attempted("credentials"), attempted()],
+    "R16.clock_corrected": [Acted(CORRECTED)],
+    "R16.denied_while_read": [opened(P), attempted(), EVENT, ended("reset"), attempted("AccessDeniedException")],
 }
 """For each mark a story whose last line reaches it."""
 
@@ -241,7 +246,7 @@ def test_a_similar_story_does_not_reach_the_mark(mark: str, story: list[Line]) -
 
 
 def test_each_rule_has_a_mark_and_what_no_world_reaches_is_shown_by_a_test() -> None:
-    assert {name.partition(".")[0] for name in MARKS} == {f"R{rule}" for rule in range(1, 15)}
+    assert {name.partition(".")[0] for name in MARKS} == {f"R{rule}" for rule in (*range(1, 15), 16)}
     assert not MARKS.keys() & ELSEWHERE.keys()
     for name, elsewhere in ELSEWHERE.items():
         path, function = elsewhere.test.split("::")

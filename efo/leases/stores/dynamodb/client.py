@@ -2,31 +2,40 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
 import aiobotocore.config
 import aiobotocore.httpxsession
-import aiobotocore.session
 import botocore.exceptions
-import trio
 
-from efo.errors import ConfigurationError, LeaseError, LeaseStoreCorruptError, LeaseStoreUnavailableError
-from efo.tls import client_tls_context
+from efo.aws.clock import ServiceClock
+from efo.aws.credentials import CredentialSource
+from efo.aws.egress import find_authorities
+from efo.aws.session import ServiceSession
+from efo.aws.wrong_server import unreachable, wrong_content, wrong_server
+from efo.errors import (
+    ConfigurationError,
+    CredentialsError,
+    EfoError,
+    LeaseError,
+    LeaseStoreCorruptError,
+    LeaseStoreUnavailableError,
+)
+from efo.foreign_errors import chain_of, reason_of
+from efo.protocol.service_errors import service_error
+from efo.proxy import Proxy, default_proxies, find_proxy
 
 ATTEMPTS: Final = 3
 """How often botocore tries a call that is throttled, fails with a 5xx status or loses its connection ("standard")."""
 CONNECTIONS: Final = 25
 """Maximum number of connections. A worker writes its leases concurrently."""
 
-_NO_CREDENTIALS: Final = (
-    botocore.exceptions.NoCredentialsError,
-    botocore.exceptions.PartialCredentialsError,
-    botocore.exceptions.CredentialRetrievalError,
-)
+_LOG: Final = logging.getLogger("efo.aws")
 
 
 class ConditionFailedError(Exception):
@@ -54,6 +63,7 @@ class TableDeniedError(LeaseStoreUnavailableError):
     """The credentials do not permit the call."""
 
 
+_UNREACHABLE: Final = (botocore.exceptions.HTTPClientError, botocore.exceptions.ConnectionError)
 _PERMISSIONS: Final = (
     "; the credentials need dynamodb:DescribeTable, Scan, GetItem, PutItem, UpdateItem and DeleteItem on the "
     "table, and CreateTable, TagResource and UpdateContinuousBackups to create it"
@@ -82,54 +92,60 @@ _ERRORS: Final[dict[str, tuple[type[LeaseError], str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class TableLocation:
-    """Where a table is. `profile`: of the AWS configuration. `timeout`: maximum seconds per try of a call."""
+    """Where a table is. `profile`: of the AWS configuration. `timeout`: maximum seconds per try of a call.
+
+    `proxy_url`: as for `open_kinesis`.
+    """
 
     region: str | None = None
     endpoint_url: str | None = None
     ca_file: str | None = None
     profile: str | None = None
     timeout: float = 2.0
+    proxy_url: str | None = None
 
 
 @asynccontextmanager
 async def open_table(table: str, location: TableLocation) -> AsyncIterator[Table]:
     """Open a client for a table, which may be missing. Raises ConfigurationError."""
+    proxy_url = location.proxy_url
     config = aiobotocore.config.AioConfig(
         http_session_cls=aiobotocore.httpxsession.HttpxSession,
         connect_timeout=location.timeout,
         read_timeout=location.timeout,
         max_pool_connections=CONNECTIONS,
         retries={"mode": "standard", "total_max_attempts": ATTEMPTS},
+        proxies=default_proxies(location.endpoint_url or "https://dynamodb.amazonaws.com", proxy_url),
     )
-    with _translate_setting_errors():
-        session = aiobotocore.session.AioSession(profile=location.profile)
-        bundle = location.ca_file or session.get_config_variable("ca_bundle")
-        if bundle is not None:
-            client_tls_context(bundle)  # checks it: botocore would raise errors of ssl
-        session.set_default_client_config(config)  # so that credentials, too, are fetched on trio
-        context = session.create_client(
-            "dynamodb",
-            # botocore reads AWS_DEFAULT_REGION only, but AWS sets AWS_REGION in its containers.
-            region_name=location.region or os.environ.get("AWS_REGION"),
-            endpoint_url=location.endpoint_url,
-            verify=location.ca_file,
-            config=config,
-        )
-        client = await context.__aenter__()
+    region = location.region or os.environ.get("AWS_REGION")  # botocore reads AWS_DEFAULT_REGION only
+    errors = botocore.exceptions
+    stack = AsyncExitStack()
     try:
-        yield Table(table, client)
-    finally:
-        with trio.CancelScope(shield=True, deadline=trio.current_time() + 2):
-            await context.__aexit__(None, None, None)
+        source = CredentialSource(location.profile, region, proxy_url=proxy_url)
+        session = ServiceSession(source, ServiceClock(), profile=location.profile, region=region, config=config)
+        authorities = find_authorities(session, location.ca_file)
+        authorities.check()  # botocore would raise errors of ssl
+        client = await stack.enter_async_context(
+            session.open_client(
+                "dynamodb", region_name=region, endpoint_url=location.endpoint_url, verify=authorities.path
+            )
+        )
+    except errors.NoRegionError:
+        raise ConfigurationError("no AWS region for the lease table: set region or AWS_REGION") from None
+    except (errors.BotoCoreError, ValueError) as error:
+        raise ConfigurationError(f"botocore rejects the settings of the lease table: {reason_of(error)}") from None
+    async with stack:
+        yield Table(table, client, find_proxy(client.meta.endpoint_url, proxy_url))
 
 
 class Table:
     """One DynamoDB table."""
 
-    def __init__(self, name: str, client: Any) -> None:
+    def __init__(self, name: str, client: Any, proxy: Proxy | None = None) -> None:
         self.name = name
         self._client = client
-        self._had_credentials = False
+        self._proxy = proxy
+        self._has_responded = False
         self._description = f"lease table {name!r} in {client.meta.region_name}"
 
     def __str__(self) -> str:
@@ -150,44 +166,44 @@ class Table:
         try:
             response: Mapping[str, Any] = await getattr(self._client, operation)(TableName=self.name, **arguments)
         except errors.ClientError as error:
-            raise self._translate(error) from error
-        except (*_NO_CREDENTIALS, RuntimeError) as error:
-            # botocore raises a bare RuntimeError if the credentials that it fetched have expired.
-            if isinstance(error, RuntimeError) and "expired" not in str(error):
-                raise
-            if self._had_credentials:
-                raise LeaseStoreUnavailableError(f"{self}: the AWS credentials cannot be refreshed: {error}") from error
-            raise ConfigurationError(
-                f"{self}: no usable AWS credentials: {error}; set them in the environment or in ~/.aws, or "
-                "give the container or the instance a role"
-            ) from error
-        except (errors.HTTPClientError, errors.ConnectionError) as error:
-            raise LeaseStoreUnavailableError(
-                f"{self}: DynamoDB cannot be reached: {error}; check the network, the region, and the endpoint if one "
-                "is set"
-            ) from error
-        except (errors.BotoCoreError, ValueError) as error:
-            raise ConfigurationError(f"{self}: botocore rejects the call: {error}") from error
-        self._had_credentials = True
+            raise self._translate(error) from None
+        except CredentialsError as error:
+            raise LeaseStoreUnavailableError(f"{self}: {error}") from None
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{self}: {error}") from None
+        except EfoError:
+            raise
+        except Exception as error:  # noqa: BLE001 - botocore has no class for an answer that is no JSON
+            _LOG.debug("%s: %s failed: %s", self, operation, chain_of(error))
+            if isinstance(error, errors.BotoCoreError | ValueError) and not isinstance(error, _UNREACHABLE):
+                raise ConfigurationError(f"{self}: botocore rejects the call: {reason_of(error)}") from None
+            raise self._translate(error) from None
+        if (reason := wrong_content(response)) is not None:
+            raise self._wrong_server(reason)
+        self._has_responded = True
         return response
 
-    def _translate(self, error: botocore.exceptions.ClientError) -> Exception:
-        """Return the exception for an error response."""
+    def _unreachable(self, error: Exception) -> LeaseStoreUnavailableError:
+        return LeaseStoreUnavailableError(
+            f"{self}: DynamoDB cannot be reached: {unreachable(error, self._proxy)}; check the network, the region, "
+            "and the endpoint if one is set"
+        )
+
+    def _wrong_server(self, reason: str) -> EfoError:
+        """Return the error for what answers in its place: a wrong setting, or an outage if DynamoDB did before."""
+        kind = LeaseStoreUnavailableError if self._has_responded else ConfigurationError
+        return kind(f"{self}: DynamoDB cannot be reached: {reason}")
+
+    def _translate(self, error: Exception) -> Exception:
+        """Return the exception for an error response, or for a connection that was not made."""
+        if (reason := wrong_server(error, self._proxy)) is not None:
+            return self._wrong_server(reason)
+        if not isinstance(error, botocore.exceptions.ClientError):
+            return self._unreachable(error)
         details = error.response.get("Error", {})
         code, message = str(details.get("Code", "")), " ".join(str(details.get("Message", "")).split())
         if code == "ConditionalCheckFailedException":
             was_retried = error.response.get("ResponseMetadata", {}).get("RetryAttempts", 0) > 0
             return ConditionFailedError(error.response.get("Item"), was_retried=was_retried)
         kind, advice = _ERRORS.get(code, (LeaseStoreUnavailableError, ""))
-        return kind(f"{self}: DynamoDB responds {code}: {message}{advice}")
-
-
-@contextmanager
-def _translate_setting_errors() -> Iterator[None]:
-    errors = botocore.exceptions
-    try:
-        yield
-    except errors.NoRegionError as error:
-        raise ConfigurationError("no AWS region for the lease table: set region or AWS_REGION") from error
-    except (errors.BotoCoreError, ValueError) as error:
-        raise ConfigurationError(f"botocore rejects the settings of the lease table: {error}") from error
+        return kind(f"{self}: DynamoDB responds {service_error(code, message)}{advice}")

@@ -79,7 +79,7 @@ class ItemCodec:
         key = _text(item, KEY)
         prefix = f"{self.stream_id}:" if self.stream_id else ""
         if not key.startswith(prefix):
-            raise ValueError(f"the key does not begin with {prefix!r}, the prefix of the stream")
+            raise ConfigurationError(f"the key does not begin with {prefix!r}, the prefix of the stream")
         checkpoint = _checkpoint(item, "checkpoint")
         if checkpoint is None:
             raise KeyError("checkpoint")
@@ -210,4 +210,4 @@ def _checkpoint(item: Item, name: str) -> Checkpoint | None:
     try:
         return Checkpoint(_text(item, name), sub_sequence_number)
     except ConfigurationError as error:
-        raise ValueError(f"{name}: {error}") from error
+        raise ConfigurationError(f"{name}: {error}") from error

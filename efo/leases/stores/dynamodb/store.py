@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from efo.errors import ConfigurationError, EfoError, LeaseStoreCorruptError, LeaseStoreUnavailableError
+from efo.foreign_errors import reason_of
 from efo.leases import transitions
 from efo.leases.inspection import Inspection
 from efo.leases.known_rows import KnownRows
@@ -44,7 +45,7 @@ class DynamoDbLeaseStore:
     """A LeaseStore in the DynamoDB table `table`: `async with DynamoDbLeaseStore("orders") as store:`.
 
     `table`: the name of the lease table. KCL names it after the application.
-    `region`, `endpoint_url`, `ca_file`, `profile`: as for `open_kinesis`, with the same credentials.
+    `region`, `endpoint_url`, `ca_file`, `profile`, `proxy_url`: as for `open_kinesis`, with the same credentials.
     `timeout`: maximum seconds per try of a call. A call has up to three tries.
     `new_table`: how to create a missing table. None: the table must exist.
     `stream_id`: "account:stream:epoch" of this stream, in the lease table of a KCL multi-stream application. Leases of
@@ -67,6 +68,7 @@ class DynamoDbLeaseStore:
         endpoint_url: str | None = None,
         ca_file: str | None = None,
         profile: str | None = None,
+        proxy_url: str | None = None,
         timeout: float = 2.0,
         new_table: NewTable | None = NewTable(),  # noqa: B008 - frozen
         stream_id: str | None = None,
@@ -74,7 +76,7 @@ class DynamoDbLeaseStore:
     ) -> None:
         self._lease_scope = LeaseScope(stream=None if stream_id is None else _stream_of(stream_id))
         self._name = table
-        self._location = TableLocation(region, endpoint_url, ca_file, profile, timeout)
+        self._location = TableLocation(region, endpoint_url, ca_file, profile, timeout, proxy_url)
         self._new_table = new_table
         self._codec = ItemCodec(stream_id)
         self._consistent_reads = consistent_reads
@@ -296,7 +298,7 @@ class DynamoDbLeaseStore:
         except (EfoError, LookupError, TypeError, ValueError) as error:
             key = item.get(KEY, {}).get("S")
             raise LeaseStoreCorruptError(
-                f"{self._table}: the row {key!r} is not a lease: {type(error).__name__}: {error}; correct or delete it"
+                f"{self._table}: the row {key!r} is not a lease: {reason_of(error)}; correct or delete it"
             ) from error
 
 

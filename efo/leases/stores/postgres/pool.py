@@ -15,6 +15,7 @@ import trio
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from efo.errors import ConfigurationError, LeaseError, LeaseStoreCorruptError, LeaseStoreUnavailableError
+from efo.foreign_errors import reason_of
 from efo.leases.inspection import Inspection
 from efo.leases.stores.postgres.schema import inspect, prepare
 from efo.leases.stores.postgres.sessions import Session
@@ -99,8 +100,7 @@ class ConnectionPool:
             yield
         except psycopg.Error as error:
             kind, advice = _classify(error)
-            message = " ".join(str(error).split())
-            raise kind(f"lease store {self.location}: {message}; {advice}") from error
+            raise kind(f"lease store {self.location}: {reason_of(error)}; {advice}") from None
 
 
 def _classify(error: Exception) -> tuple[type[LeaseError], str]:
@@ -121,5 +121,6 @@ def _parse(url: str, timeout: float) -> tuple[str, str]:
     # The hosts share the timeout. psycopg's minimum is 2 s.
     parameters.setdefault("connect_timeout", max(2, int(timeout / len(hosts.split(",")))))
     parameters.setdefault("application_name", "efo")
-    location = f"postgresql://{hosts}:{parameters.get('port') or 5432}/{parameters.get('dbname') or ''}"
+    shown = ",".join(f"[{host}]" if ":" in host else host for host in hosts.split(","))
+    location = f"postgresql://{shown}:{parameters.get('port') or 5432}/{parameters.get('dbname') or ''}"
     return make_conninfo("", **parameters), location

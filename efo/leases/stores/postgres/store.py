@@ -23,6 +23,7 @@ from efo.errors import (
     LeaseStoreCorruptError,
     LeaseStoreUnavailableError,
 )
+from efo.foreign_errors import reason_of
 from efo.leases.inspection import Inspection
 from efo.leases.known_rows import KnownRows
 from efo.leases.lease_row import COLUMN_NAMES, LeaseRow
@@ -223,7 +224,7 @@ class PostgresLeaseStore(RowStore):
         except (ConfigurationError, msgspec.ValidationError) as error:
             raise LeaseStoreCorruptError(
                 f"lease store {self._pool.location}, application {self._scope[0]!r}, stream {self._scope[1]!r}, "
-                f"lease {row[0]!r}: {error}; correct the row or delete it"
+                f"lease {row[0]!r}: {reason_of(error)}; correct the row or delete it"
             ) from error
 
 

@@ -23,6 +23,8 @@ from redis.exceptions import (
 from redis.retry import Retry
 
 from efo.errors import ConfigurationError, LeaseError, LeaseStoreCorruptError, LeaseStoreUnavailableError
+from efo.foreign_errors import reason_of
+from efo.proxy import host_and_port
 
 _T = TypeVar("_T")
 
@@ -88,7 +90,7 @@ class RedisClient:
                 # A former primary keeps its connections open: only a new one resolves the host name again.
                 self.redis.connection_pool.disconnect(inuse_connections=False)
             kind, advice = _classify(error)
-            raise kind(f"lease store {self.location}: {error}; {advice}") from error
+            raise kind(f"lease store {self.location}: {reason_of(error)}; {advice}") from None
 
 
 def _is_replica(error: Exception) -> bool:
@@ -125,8 +127,5 @@ def _client(url: str, timeout: float, connections: int) -> tuple[redis.Redis, st
         ) from None
     options = pool.connection_kwargs
     options["decode_responses"] = False  # overrides the URL: leases are read as bytes
-    return (
-        client,
-        options.get("path")
-        or f"redis://{options.get('host', 'localhost')}:{options.get('port', 6379)}/{options.get('db', 0)}",
-    )
+    server = host_and_port(options.get("host", "localhost"), options.get("port", 6379))
+    return client, options.get("path") or f"redis://{server}/{options.get('db', 0)}"

@@ -18,6 +18,7 @@ import msgspec
 
 from efo.arn import parse_stream
 from efo.errors import ConfigurationError, LeaseError, LeaseStoreCorruptError, LeaseStoreUnavailableError
+from efo.foreign_errors import reason_of
 from efo.leases.inspection import Inspection
 from efo.leases.known_rows import KnownRows
 from efo.leases.lease_row import LeaseRow
@@ -200,9 +201,9 @@ class RedisLeaseStore(RowStore):
     def _lease_of(self, key: str, value: bytes) -> Lease:
         try:
             return msgspec.json.decode(value, type=LeaseRow).lease()
-        except (ConfigurationError, msgspec.DecodeError) as error:
+        except (ConfigurationError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise LeaseStoreCorruptError(
-                f"lease store {self._client.location}, lease {key!r}: {error}; correct the field or delete it"
+                f"lease store {self._client.location}, lease {key!r}: {reason_of(error)}; correct or delete it"
             ) from error
 
 

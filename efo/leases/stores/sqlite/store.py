@@ -26,6 +26,7 @@ import trio
 
 from efo.arn import parse_stream
 from efo.errors import ConfigurationError, LeaseError, LeaseStoreCorruptError, LeaseStoreUnavailableError
+from efo.foreign_errors import reason_of
 from efo.leases.inspection import Inspection
 from efo.leases.known_rows import KnownRows
 from efo.leases.lease_row import COLUMN_NAMES, LeaseRow
@@ -269,12 +270,12 @@ class SqliteLeaseStore(RowStore):
             # The low byte is the primary error code. Errors that Python raises have no code.
             if (getattr(error, "sqlite_errorcode", 0) & 0xFF) in _CORRUPT_CODES:
                 raise LeaseStoreCorruptError(
-                    f"lease store {self._path}: the file is damaged or not a SQLite file ({error}): restore a backup, "
-                    "or move the file away, so that efo starts at the initial position"
+                    f"lease store {self._path}: the file is damaged or not a SQLite file ({reason_of(error)}): restore "
+                    "a backup, or move the file away, so that efo starts at the initial position"
                 ) from error
             raise LeaseStoreUnavailableError(
-                f"lease store {self._path}: {error}; check that its directory exists and is writable, that the disk "
-                "is not full, and that no other program locks the file"
+                f"lease store {self._path}: {reason_of(error)}; check that its directory exists and is writable, that "
+                "the disk is not full, and that no other program locks the file"
             ) from error
 
     def _lease_of(self, row: tuple[Any, ...]) -> Lease:
@@ -284,7 +285,7 @@ class SqliteLeaseStore(RowStore):
         except (ConfigurationError, ValueError, TypeError, RecursionError) as error:
             raise LeaseStoreCorruptError(
                 f"lease store {self._path}, application {self._scope[0]!r}, stream {self._scope[1]!r}, "
-                f"lease {value['lease_key']!r}: {error}; correct the row or delete it"
+                f"lease {value['lease_key']!r}: {reason_of(error)}; correct the row or delete it"
             ) from error
 
 

@@ -10,17 +10,20 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import trio
 
+from efo.aws.role import AssumedRole
 from efo.errors import TransportError
 from efo.exception_groups import collapse_groups
+from efo.foreign_errors import reason_of
 from efo.kinesis.aws.client import credential_provider, endpoint_of
 from efo.kinesis.aws.connector import Connector
 from efo.kinesis.aws.endpoint import Endpoint
-from efo.kinesis.aws.role import AssumedRole
 from efo.kinesis.client import Connect
 from efo.kinesis.connection_pool import ConnectionPool
+from efo.proxy import find_proxy
 from efo.tls import TlsStream
 from efo_service.exit_codes import Exit
 from efo_service.operations.doctor.outcomes import Outcome, failed, not_tested, passed
@@ -29,8 +32,11 @@ from efo_service.operations.doctor.running import Check
 MAX_SKEW: Final = 300.0
 """How far a request's time may be from the service's, in seconds (AWS: SigV4, InvalidSignatureException)."""
 SKEW_TO_NOTE: Final = 60.0
-NEEDED: Final = ("credentials", "http2", "clock")
-"""The checks without which no call of the service can succeed. A certificate that expires soon is still valid."""
+NEEDED: Final = ("credentials", "http2")
+"""The checks without which no call of the service can succeed.
+
+A certificate that expires soon is still valid. With a wrong clock, efo signs by the service's.
+"""
 MIN_VALIDITY: Final = 86_400.0
 """Seconds for which a certificate must still be valid: it is renewed long before, or has been forgotten."""
 _DAY: Final = 86_400
@@ -49,12 +55,22 @@ _PROVIDERS: Final = {
 }
 """Where credentials come from, by botocore's names of the providers of its chain."""
 
+_SERVICES: Final = {
+    "assume-role": "sts.{}.amazonaws.com",
+    "assume-role-with-web-identity": "sts.{}.amazonaws.com",
+    "sso": "portal.sso.{}.amazonaws.com",
+    "login": "{}.signin.aws.amazon.com",
+}
+"""The hosts that these providers ask, by region."""
 _NETWORK: Final = "check the network, firewalls, and [kinesis] endpoint_url"
 
 
 @dataclass(frozen=True, slots=True)
 class StreamLocation:
-    """Where the stream is, as [kinesis] says. `region_source`: what sets the region, for the report."""
+    """Where the stream is, as [kinesis] says. `region_source`: what sets the region, for the report.
+
+    `proxy_url`: as for `open_kinesis`.
+    """
 
     stream: str
     region: str | None
@@ -63,6 +79,7 @@ class StreamLocation:
     profile: str | None
     region_source: str
     role: AssumedRole | None = None
+    proxy_url: str | None = None
 
 
 def endpoint_checks(location: StreamLocation, clock: Callable[[], float] = time.time) -> list[Check]:
@@ -97,6 +114,12 @@ class _Way:
         self._certificate: Mapping[str, Any] = {}
         self._skew: float | None = None
 
+    @property
+    def _target(self) -> tuple[str, int]:
+        """The host and the port that are connected to."""
+        proxy = self._endpoint.proxy
+        return (self._endpoint.host, self._endpoint.port) if proxy is None else (proxy.host, proxy.port)
+
     async def region(self) -> Outcome:
         """Find the region and the endpoint."""
         location = self._location
@@ -107,21 +130,24 @@ class _Way:
             endpoint_url=location.endpoint_url,
             ca_file=location.ca_file,
             profile=location.profile,
+            proxy_url=location.proxy_url,
         )
         self._endpoint = await trio.to_thread.run_sync(find, abandon_on_cancel=True)
         endpoint = self._endpoint
-        return passed(
-            f"{endpoint.region}, from {location.region_source}; the endpoint is {endpoint.scheme}://{endpoint.authority}"
-        )
+        way = "" if endpoint.proxy is None else f", through {endpoint.proxy}"
+        return passed(f"{endpoint.region}, from {location.region_source}; the endpoint is {endpoint.url}{way}")
 
     async def credentials(self) -> Outcome:
         """Look for credentials as the AWS chain does."""
-        provider = await credential_provider(self._location.profile, self._endpoint.region, self._location.role)
-        return passed(f"found in {_PROVIDERS.get(provider, provider)}")
+        location, region = self._location, self._endpoint.region
+        provider = await credential_provider(location.profile, region, location.role, location.proxy_url)
+        service = _SERVICES.get(provider)
+        way = "" if service is None else through(f"https://{service.format(region)}", location.proxy_url)
+        return passed(f"found in {_PROVIDERS.get(provider, provider)}{way}")
 
     async def dns(self) -> Outcome:
-        """Resolve the name of the endpoint."""
-        host, port = self._endpoint.host, self._endpoint.port
+        """Resolve the name that is connected to: of the endpoint, or of its proxy, which resolves the endpoint's."""
+        host, port = self._target
         try:
             found = await trio.socket.getaddrinfo(host, port, type=trio.socket.SOCK_STREAM)
         except OSError as error:
@@ -130,21 +156,21 @@ class _Way:
         return passed(f"{host} is {', '.join(addresses)}")
 
     async def tcp(self) -> Outcome:
-        """Connect to the endpoint."""
-        host, port = self._endpoint.host, self._endpoint.port
+        """Connect to the endpoint, or to its proxy."""
+        host, port = self._target
         try:
             stream = await trio.open_tcp_stream(host, port)
         except OSError as error:
-            raise TransportError(f"cannot connect to {host} port {port}: {error}") from error
+            raise TransportError(f"cannot connect to {host} port {port}: {reason_of(error)}") from error
         await stream.aclose()
-        return passed(f"connected to {host} port {port}")
+        by = "" if self._endpoint.proxy is None else ", which is the proxy"
+        return passed(f"connected to {host} port {port}{by}")
 
     async def tls(self) -> Outcome:
         """Agree on TLS and, by ALPN, on HTTP/2, with the authorities that the consumer trusts."""
         endpoint = self._endpoint
-        has_tls = endpoint.scheme == "https"
-        self._connector = Connector(endpoint.host, endpoint.port, ca_file=endpoint.ca_file if has_tls else None)
-        if not has_tls:
+        self._connector = Connector.of(endpoint)
+        if endpoint.scheme == "http":
             return not_tested("the endpoint is http://, without TLS")
         stream = await self._connector.connect()
         assert isinstance(stream, TlsStream)  # noqa: S101 - `Connector` with a CA file
@@ -169,6 +195,12 @@ class _Way:
     async def clock(self) -> Outcome:
         """Compare this host's clock with the service's."""
         return judge_skew(self._skew)
+
+
+def through(url: str, proxy_url: str | None) -> str:
+    """Return by which proxy a URL is called, to append to what was found; "" if by none. Raises ConfigurationError."""
+    proxy = find_proxy(url, proxy_url)
+    return "" if proxy is None else f"; {urlsplit(url).hostname} is called through {proxy}"
 
 
 async def get(connect: Connect, scheme: str, authority: str) -> tuple[int, Mapping[str, str]]:
@@ -209,9 +241,12 @@ def judge_skew(skew: float | None) -> Outcome:
     seconds = round(abs(skew))
     found = f"{seconds} s {'ahead of' if skew > 0 else 'behind'} the service" if seconds else "that of the service"
     if abs(skew) >= MAX_SKEW:
-        remedy = "synchronize this host's clock (NTP): the service refuses signatures that are 5 minutes off"
+        remedy = (
+            "synchronize this host's clock (NTP): efo signs by the service's, but certificates, Kafka with IAM and"
+            " object stores depend on this one"
+        )
         return failed(f"this host's clock is {found}", remedy, Exit.CONFIGURATION)
-    note = "; synchronize it (NTP): from 5 minutes on, the service refuses signatures" * (abs(skew) >= SKEW_TO_NOTE)
+    note = "; synchronize it (NTP): from 5 minutes on, services refuse its signatures" * (abs(skew) >= SKEW_TO_NOTE)
     return passed(f"this host's clock is {found}{note}")
 
 

@@ -31,6 +31,7 @@ class KafkaTarget:
     topics: Mapping[str, str]
     region: str | None = None
     profile: str | None = None
+    proxy_url: str | None = None
 
 
 def kafka_checks(target: KafkaTarget, seconds: float) -> list[Check]:
@@ -69,7 +70,7 @@ class _Cluster:
     def reach(self) -> Outcome:
         """Connect to the cluster."""
         target, errors = self.target, ConnectionErrors()
-        self.admin = open_admin(client_config(target.options, target.region, target.profile), errors)
+        self.admin = open_admin(client_config(target.options, target.region, target.profile, target.proxy_url), errors)
         servers = target.options.bootstrap_servers
         self.brokers = wait_for_brokers(self.admin, errors, servers, self.seconds)
         return passed(f"{self.brokers} brokers, reached by {servers}")

@@ -6,14 +6,16 @@ are named, and not made.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 from efo.errors import (
     AccessDeniedError,
+    ClockSkewError,
     EfoError,
     ExpiredCredentialsError,
     KmsError,
+    RejectedCredentialsError,
     ResourceNotFoundError,
     ServiceError,
     ThrottledError,
@@ -30,8 +32,12 @@ QUOTA: Final = 20
 ADVANTAGE_QUOTA: Final = 50
 """The same with On-demand Advantage. No call of the service says which one applies."""
 
-_DENIED: Final = "AccessDenied"
-"""The prefix of the codes that mean a missing permission. Other codes mean that the credentials are not valid."""
+_OF_CREDENTIALS: Final[Mapping[type[ServiceError], str]] = {
+    ExpiredCredentialsError: "renew the credentials: these have expired",
+    RejectedCredentialsError: "use other credentials, or correct them: the service rejects these",
+    ClockSkewError: "synchronize this host's clock (NTP)",
+}
+"""What to do about errors that every call has with these credentials."""
 _RETRY: Final = "try again later"
 _OF_FAN_OUT: Final = frozenset(
     {
@@ -167,10 +173,9 @@ class _Stream:
 
 def judge_signature(error: ServiceError) -> Outcome:
     """Return what the error of the first signed call says about the credentials."""
-    if isinstance(error, ExpiredCredentialsError):
-        return failed(str(error), "renew the credentials: these have expired", code_of(error))
-    if isinstance(error, AccessDeniedError) and not error.code.startswith(_DENIED):
-        return failed(str(error), "use other credentials, or correct them: the service rejects these", code_of(error))
+    for type_, remedy in _OF_CREDENTIALS.items():
+        if isinstance(error, type_):
+            return failed(str(error), remedy, code_of(error))
     return passed("the service accepts the credentials")
 
 

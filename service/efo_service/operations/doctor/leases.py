@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -21,16 +22,18 @@ _REMEDIES: Final[Mapping[str, str]] = {
 """What to do if a write is not permitted, by [leases] store."""
 
 
-def lease_checks(make: Callable[[], Inspectable], store: str, path: Path | None) -> list[Check]:
+def lease_checks(make: Callable[[], Inspectable], store: str, path: Path | None, way: str = "") -> list[Check]:
     """Return the checks of the lease store.
 
-    `make`: returns the store, which is not open. `store`: its kind. `path`: its file, if it is one.
+    `make`: returns the store, which is not open. `store`: its kind. `path`: its file, if it is one. `way`: by which
+    proxy it is called, to append to what was found.
     """
     found: list[Inspection] = []
 
     async def read() -> Outcome:
         found.append(await make().inspect())
-        return judge_reading(found[0], store)
+        outcome = judge_reading(found[0], store)
+        return replace(outcome, detail=outcome.detail + way)
 
     async def write() -> Outcome:
         return judge_writing(found[0], store)

@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 import trio
 
+from efo.proxy import host_and_port
 from efo_service.errors import UnavailableError
 from efo_service.operations.doctor.outcomes import Outcome, failed, not_tested, passed
 from efo_service.operations.doctor.running import Check
@@ -90,16 +91,18 @@ def judge_disk(place: Path, free: int, total: int, min_free: int) -> Outcome:
 def _port(host: str, port: int, setting: str, http_get: HttpGet | None) -> Outcome:
     if port == 0:
         return passed("the system chooses a free port")
+    place = host_and_port(host, port)
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        socket.create_server((host, port), family=family).close()
+        dual = host == "::" and socket.has_dualstack_ipv6()  # as the service listens
+        socket.create_server((host, port), family=family, dualstack_ipv6=dual).close()
     except OSError as error:
         in_use = error.errno == errno.EADDRINUSE
         if in_use and http_get is not None and _is_efo(http_get, host, port):
-            return passed(f"efo serves on {host}:{port}")
+            return passed(f"efo serves on {place}")
         who = ": another program has it" if in_use else ""
-        return failed(f"cannot listen on {host}:{port}: {error.strerror or error}{who}", f"choose another {setting}")
-    return passed(f"{host}:{port} is free")
+        return failed(f"cannot listen on {place}: {error.strerror or error}{who}", f"choose another {setting}")
+    return passed(f"{place} is free")
 
 
 class _Response(msgspec.Struct):
@@ -110,5 +113,5 @@ def _is_efo(http_get: HttpGet, host: str, port: int) -> bool:
     try:
         _, body = http_get(host, port, "/livez")
         return msgspec.json.decode(body, type=_Response).status == "alive"
-    except (UnavailableError, msgspec.MsgspecError):
+    except (UnavailableError, msgspec.MsgspecError, RecursionError):
         return False

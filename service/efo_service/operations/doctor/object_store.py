@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
+from efo_service.operations.doctor.endpoint import through
 from efo_service.operations.doctor.machine import in_thread
 from efo_service.operations.doctor.outcomes import Outcome, failed, passed
 from efo_service.operations.doctor.running import Check
@@ -35,7 +36,7 @@ def object_log_checks(url: StoreUrl, topics: Mapping[str, str], stream: str, sto
         versions = (
             "; the bucket is versioned: set a rule that expires noncurrent versions" if found.keeps_versions else ""
         )
-        return passed(f"{url} honours conditional writes{versions}")
+        return passed(f"{url} honours conditional writes{versions}{_way(url)}")
 
     return [
         Check(STORE, in_thread(look), remedy),
@@ -44,6 +45,16 @@ def object_log_checks(url: StoreUrl, topics: Mapping[str, str], stream: str, sto
             for name, topic in topics.items()
         ),
     ]
+
+
+def _way(url: StoreUrl) -> str:
+    """Return by which proxy the store is called."""
+    hosts = {"s3": "s3.amazonaws.com", "gs": "storage.googleapis.com", "az": "blob.core.windows.net"}
+    if (name := url.options.get("region") or url.options.get("account_name")) is not None:
+        hosts |= {"s3": f"s3.{name}.amazonaws.com", "az": f"{name}.blob.core.windows.net"}
+    proxy_url = url.options.get("proxy_url")
+    endpoint = str(url.options.get("endpoint", f"https://{hosts[url.scheme]}"))
+    return through(endpoint, None if proxy_url is None else str(proxy_url))
 
 
 def _topic(opened: Callable[[], Store], topic: str, stream: str) -> Outcome:

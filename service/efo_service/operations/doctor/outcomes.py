@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from efo.exception_groups import leaf_exceptions
+from efo.foreign_errors import reason_of
 from efo_service.exit_codes import Exit, code_of
 
 Result = Literal["passed", "failed", "not tested"]
@@ -56,9 +57,10 @@ def failed_by(error: BaseException, remedy: str) -> Outcome:
     code = code_of(error)
     leaf = next(leaf_exceptions(error))
     if isinstance(leaf, OSError):
-        return failed(str(leaf), remedy)
+        where = f"{leaf.filename}: " if isinstance(leaf.filename, str) else ""
+        return failed(f"{where}{reason_of(leaf)}", remedy)
     if code is Exit.INTERNAL:
-        return failed(f"{type(leaf).__name__}: {leaf}", "this is a defect of efo: please report it", code)
+        return failed(reason_of(leaf), "this is a defect of efo: please report it", code)
     detail, advice = split_advice(" ".join(str(leaf).split()))
     return failed(detail, advice or remedy, code)
 

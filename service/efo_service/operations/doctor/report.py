@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from efo.checks import printable
 from efo_service.exit_codes import Exit, most_severe
 from efo_service.operations.doctor.outcomes import Result
 from efo_service.operations.doctor.running import Finding
@@ -72,7 +73,7 @@ def _can_encode(encoding: str, marks: Iterable[str]) -> bool:
 
 def _wrapped(text: str, indent: str) -> list[str]:
     return textwrap.wrap(
-        text,
+        printable(" ".join(text.split())),
         WIDTH,
         initial_indent=indent,
         subsequent_indent=_INDENT + indent,

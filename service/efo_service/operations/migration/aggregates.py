@@ -16,6 +16,7 @@ import trio
 
 from efo.errors import EfoError
 from efo.exception_groups import collapse_groups
+from efo.foreign_errors import reason_of
 from efo.kinesis.control_plane import ControlPlane
 from efo.model import Checkpoint, Lease, Position, Record, Shard
 from efo.protocol.aggregation import AggregateMode, ShardFilter, is_aggregate
@@ -72,7 +73,9 @@ async def _find_mark(control_plane: ControlPlane, shard: Shard, checkpoint: Chec
         before = await _record_before(reader, shard, record)
         following = await reader.first(Position.after(before))
     except EfoError as error:
-        return Mark(None, f"the record at {number} cannot be read, and may be a part of an aggregate: {error}")
+        return Mark(
+            None, f"the record at {number} cannot be read, and may be a part of an aggregate: {reason_of(error)}"
+        )
     if following is None or following.sequence_number != number:
         return Mark(
             None,

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from efo.foreign_errors import reason_of
 from efo.model import Lease, Shard
 from efo_service.operations.migration.items import number, text
 from efo_service.operations.migration.layout import (
@@ -57,8 +58,8 @@ class AsyncKinesisKeys:
             return None
         try:
             value = msgspec.json.decode(row["value"], type=_Value)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise RowError(str(error)) from None
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise RowError(reason_of(error)) from None
         checkpoint = read_sequence_number(value.sequence)
         return Found(
             key=row["key"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from efo.errors import ConfigurationError
+from efo.foreign_errors import reason_of
 from efo.leases.stores.dynamodb.items import KEY, ItemCodec, attributes
 from efo.model import Lease, Shard
 from efo_service.operations.migration.layout import Found, OtherStream, Row, RowError, Scope, read_shard_id
@@ -39,7 +40,7 @@ class KclTable:
         try:
             lease = ItemCodec(stream).lease(row)
         except (ConfigurationError, LookupError, TypeError, ValueError) as error:
-            raise RowError(f"{type(error).__name__}: {error}") from None
+            raise RowError(reason_of(error)) from None
         pending = lease.pending_checkpoint
         return Found(
             key=self.key_of(row),

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from efo.checks import shown
 from efo.errors import ConfigurationError
-from efo.model import Checkpoint, HashKeyRange, Lease, Shard
+from efo.model import Checkpoint, HashKeyRange, Lease, Shard, is_shard_id
 
 Row = Mapping[str, Any]
 """A row as its store returns it: an item of DynamoDB, the columns of a table, or `key` and `value` in Redis."""
-
-_SHARD_ID: Final = re.compile(r"[a-zA-Z0-9_.-]{1,128}")
-"""AWS: ShardId."""
 
 
 class RowError(Exception):
@@ -130,7 +126,7 @@ class Layout(Protocol):
 
 def read_shard_id(text: object) -> str:
     """Return the id of a shard. Raises RowError."""
-    if not isinstance(text, str) or not _SHARD_ID.fullmatch(text):
+    if not isinstance(text, str) or not is_shard_id(text):
         raise RowError(f"{shown(text)} is not the id of a shard")
     return text
 

@@ -18,6 +18,7 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # by its type hints alone
 
 from efo.errors import ConfigurationError
+from efo.foreign_errors import reason_of
 from efo.model import Checkpoint
 from efo_service.relay.files import parse_json
 from efo_service.relay.kafka.client import Config
@@ -58,7 +59,7 @@ def decode(value: bytes, stream: str, shard_id: str, topic: str) -> Checkpoint:
         owner = (found["stream"], found["shard"])
         checkpoint = Checkpoint(found["sequence"], found["sub_sequence"])
     except (ValueError, TypeError, KeyError, ConfigurationError) as error:
-        raise KafkaCheckpointError(f"{advice} (it is invalid: {error})") from error
+        raise KafkaCheckpointError(f"{advice} (it is invalid: {reason_of(error)})") from None
     if owner != (stream, shard_id) or checkpoint.is_sentinel:
         raise KafkaCheckpointError(f"{advice} (it belongs to {'/'.join(map(str, owner))}, at {checkpoint})")
     return checkpoint

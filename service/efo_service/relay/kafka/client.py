@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections import deque
 from typing import Any, Final
 
-from botocore.session import Session
 from confluent_kafka import KafkaError
 
+from efo.aws.credentials import CredentialSource
 from efo_service.relay.errors import SinkError
 from efo_service.relay.kafka.errors import KafkaRefusedError, translated
 from efo_service.relay.kafka.iam import IamTokens
@@ -22,10 +23,12 @@ _REJECTED: Final = {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_F
 _LOG: Final = logging.getLogger("efo.kafka")
 
 
-def client_config(options: KafkaOptions, region: str | None = None, profile: str | None = None) -> Config:
+def client_config(
+    options: KafkaOptions, region: str | None = None, profile: str | None = None, proxy_url: str | None = None
+) -> Config:
     """Return the configuration of connections to the cluster. Raises KafkaRefusedError.
 
-    `region`, `profile`: of AWS, for AWS_MSK_IAM.
+    `region`, `profile`, `proxy_url`: of AWS, for the credentials of AWS_MSK_IAM. Kafka itself has no HTTP proxies.
     """
     return {
         "bootstrap.servers": options.bootstrap_servers,
@@ -38,7 +41,7 @@ def client_config(options: KafkaOptions, region: str | None = None, profile: str
         "logger": _LOG,
         "log_level": 2,
         **_tls(options),
-        **_sasl(options, region, profile),
+        **_sasl(options, region, profile, proxy_url),
     }
 
 
@@ -54,15 +57,18 @@ def _tls(options: KafkaOptions) -> Config:
     return config
 
 
-def _sasl(options: KafkaOptions, region: str | None, profile: str | None) -> Config:
+def _sasl(options: KafkaOptions, region: str | None, profile: str | None, proxy_url: str | None) -> Config:
     match options.sasl_mechanism:
         case None:
             return {}
         case "AWS_MSK_IAM":
-            region = options.aws_region or region
+            region = (
+                options.aws_region or region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+            )
             if region is None:
                 raise KafkaRefusedError("AWS_MSK_IAM needs the cluster's region: set [relay.kafka] aws_region")
-            return {"sasl.mechanism": "OAUTHBEARER", "oauth_cb": IamTokens(region, Session(profile=profile))}
+            source = CredentialSource(profile, region, proxy_url=proxy_url)
+            return {"sasl.mechanism": "OAUTHBEARER", "oauth_cb": IamTokens(region, source)}
         case "OAUTHBEARER":
             config: Config = {
                 "sasl.mechanism": "OAUTHBEARER",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -50,6 +51,8 @@ class KafkaCheckpointError(SinkError):
     error_type = "kafka_checkpoint"
 
 
+_QUOTES: Final = re.compile(r"[Ii]nvalid value|https?://|property \"")
+"""Texts of the client library that may quote a setting, or the URL of tokens with its user."""
 _FENCED: Final = {KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED}  # noqa: SLF001 - part of its API
 _CREDENTIALS: Final = {
     KafkaError._AUTHENTICATION,  # noqa: SLF001 - part of its API
@@ -65,9 +68,15 @@ _PERMISSIONS: Final = {
 }
 
 
+def said(error: KafkaError) -> str:
+    """Return the text of an error of the client library; its name if it may quote a setting, or the URL of tokens."""
+    text = str(error.str())
+    return str(error.name()) if _QUOTES.search(text) else text
+
+
 def translated(error: KafkaError, action: str) -> SinkError:
     """Return the SinkError for an error of the client library. `action`: what failed, such as "commit records"."""
-    message = f"Kafka: cannot {action}: {error.str()}"
+    message = f"Kafka: cannot {action}: {said(error)}"
     code = error.code()
     if code in _FENCED:
         return KafkaFencedError(f"{message}; another worker has opened this shard since")
@@ -92,7 +101,7 @@ def creation_error(error: KafkaError) -> SinkError:
     """
     if error.code() == KafkaError._INVALID_ARG:  # noqa: SLF001 - part of its API
         return KafkaRefusedError(
-            f"Kafka: cannot create a client: {error.str()}; check ca_file, certificate_file and key_file of"
+            f"Kafka: cannot create a client: {said(error)}; check ca_file, certificate_file and key_file of"
             " [relay.kafka], which must be PEM files, and the key's password"
         )
     return translated(error, "create a client")

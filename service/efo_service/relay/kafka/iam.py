@@ -14,9 +14,9 @@ from typing import Final
 from botocore.auth import SigV4QueryAuth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import ReadOnlyCredentials
-from botocore.exceptions import BotoCoreError
-from botocore.session import Session
 
+from efo.aws.credentials import CredentialSource
+from efo.errors import EfoError
 from efo_service.relay.errors import SinkError
 
 LIFETIME: Final = 900
@@ -28,9 +28,9 @@ _LOG: Final = logging.getLogger("efo.kafka")
 class IamTokens:
     """An `oauth_cb` that creates tokens from the current credentials. The client library calls it in its threads."""
 
-    def __init__(self, region: str, session: Session) -> None:
+    def __init__(self, region: str, source: CredentialSource) -> None:
         self._region = region
-        self._session = session
+        self._source = source
 
     def __call__(self, _config: str) -> tuple[str, float]:
         """Return a token and its expiry time, in seconds since the epoch. Raises SinkError.
@@ -45,13 +45,10 @@ class IamTokens:
 
     def _token(self) -> tuple[str, float]:
         try:
-            credentials = self._session.get_credentials()
-            frozen = credentials.get_frozen_credentials() if credentials is not None else None
-        except BotoCoreError as error:
-            raise SinkError(f"AWS_MSK_IAM: cannot read the AWS credentials: {error}") from error
-        if frozen is None:
-            raise SinkError("AWS_MSK_IAM: the AWS chain has no credentials (environment, profile or role)")
-        return iam_token(self._region, frozen), time.time() + LIFETIME
+            credentials = self._source.get_blocking()
+        except EfoError as error:
+            raise SinkError(f"AWS_MSK_IAM: {error}") from None
+        return iam_token(self._region, credentials), time.time() + LIFETIME
 
 
 def iam_token(region: str, credentials: ReadOnlyCredentials) -> str:

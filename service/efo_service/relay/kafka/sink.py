@@ -55,17 +55,24 @@ async def open_kafka(
     topic: str,
     region: str | None = None,
     profile: str | None = None,
+    proxy_url: str | None = None,
     for_dead_letters: bool = False,
     extract: Extractor | None = None,
 ) -> AsyncIterator[KafkaSink]:
     """Connect to the cluster, look up or create the topics, and yield the sink; leaving closes the connections.
 
-    `topic`: a template with {stream} and {shard}. `region`, `profile`: of AWS, for AWS_MSK_IAM. `for_dead_letters`:
-    whether this is the sink of dead letters, which have separate positions. Raises KafkaUnavailableError and
-    KafkaRefusedError.
+    `topic`: a template with {stream} and {shard}. `region`, `profile`, `proxy_url`: of AWS, for AWS_MSK_IAM.
+    `for_dead_letters`: whether this is the sink of dead letters, which have separate positions. Raises
+    KafkaUnavailableError and KafkaRefusedError.
     """
     sink = KafkaSink(
-        options, application, stream, topic, region, profile, for_dead_letters=for_dead_letters, extract=extract
+        options,
+        application,
+        stream,
+        topic,
+        client_config(options, region, profile, proxy_url),
+        for_dead_letters=for_dead_letters,
+        extract=extract,
     )
     await trio.to_thread.run_sync(sink.connect, abandon_on_cancel=True)
     try:
@@ -84,8 +91,7 @@ class KafkaSink:
         application: str,
         stream: str,
         topic: str,
-        region: str | None,
-        profile: str | None,
+        config: Config,
         *,
         for_dead_letters: bool,
         extract: Extractor | None,
@@ -97,7 +103,7 @@ class KafkaSink:
         self._is_for_dead_letters = for_dead_letters
         self._extract = extract
         self._connection_errors = ConnectionErrors()
-        self._config = client_config(options, region, profile)
+        self._config = config
         self._threads = trio.CapacityLimiter(PARALLEL_COMMITS)
         self._checkpoints: Checkpoints | None = None
         self._shared: SharedProducer | None = None

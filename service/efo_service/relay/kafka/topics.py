@@ -14,7 +14,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType  # type: ignore[attr-defined] # not in its stubs
 
-from efo_service.relay.kafka.errors import KafkaRefusedError, KafkaUnavailableError, translated
+from efo_service.relay.kafka.errors import KafkaRefusedError, KafkaUnavailableError, said, translated
 
 MAX_MESSAGE_BYTES: Final = 12 * 1024 * 1024
 """`max.message.bytes` of the topics that efo creates. The largest record of Kinesis has 10 MiB plus headers."""
@@ -186,7 +186,7 @@ def _result(future: Any, action: str, timeout: float) -> Any:
             case KafkaError.TOPIC_ALREADY_EXISTS:
                 raise _ExistsError from error
             case KafkaError.INVALID_REPLICATION_FACTOR:
-                raise _TooFewBrokersError(f"Kafka: cannot {action}: {error.args[0].str()}") from error
+                raise _TooFewBrokersError(f"Kafka: cannot {action}: {said(error.args[0])}") from error
             case KafkaError.POLICY_VIOLATION | KafkaError.INVALID_PARTITIONS:
-                raise KafkaRefusedError(f"Kafka: cannot {action}: {error.args[0].str()}") from error
+                raise KafkaRefusedError(f"Kafka: cannot {action}: {said(error.args[0])}") from error
         raise translated(error.args[0], action) from error

@@ -19,7 +19,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from efo.errors import ConfigurationError
+from efo.errors import ConfigurationError, InvalidValueError
+from efo.foreign_errors import reason_of
 from efo.model import Checkpoint
 from efo_service.relay.errors import (
     LogError,
@@ -150,7 +151,7 @@ def _read(path: Path) -> Catalog | None:
         version = whole_number(fields["format"])
         catalog = catalog_from(fields) if version <= FORMAT_VERSION else None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise LogError(f"{path} is not a valid catalog ({error!r}): restore it from a copy") from error
+        raise LogError(f"{path} is not a valid catalog ({reason_of(error)}): restore it from a copy") from error
     if catalog is None:
         raise LogVersionError(
             f"{path} has format version {version}, but this efo supports up to {FORMAT_VERSION}: upgrade efo"
@@ -224,7 +225,7 @@ def _with_distinct_partitions(
 ) -> Catalog:
     """Return a catalog. Raises ValueError if two shards have the same partition."""
     if len({*partitions.values()}) < len(partitions):
-        raise ValueError("two shards have the same partition")
+        raise InvalidValueError("two shards have the same partition")
     return Catalog(stream, partitions, written, adopted, notes_records)
 
 

@@ -28,6 +28,7 @@ import pyarrow.ipc
 from zlib_ng.zlib_ng import crc32
 
 from efo.errors import ConfigurationError
+from efo.foreign_errors import reason_of
 from efo.model import Checkpoint
 from efo_service.relay.errors import (
     LogOwnerError,
@@ -407,7 +408,7 @@ def _parse_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, KeyError, ValueError, TypeError, AttributeError, ConfigurationError) as error:
-        raise SegmentCorruptError(f"{path} is not a valid segment: {error}. {_RESTORE}") from error
+        raise SegmentCorruptError(f"{path} is not a valid segment: {reason_of(error)}. {_RESTORE}") from None
 
 
 def _origin(metadata: dict[bytes, bytes], path: Path) -> Origin:

@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 
 from efo.errors import ConfigurationError, LeaseStoreCorruptError
+from efo.foreign_errors import reason_of
 from efo.leases.lease_row import LeaseRow
 from efo.model import Lease
 
@@ -102,8 +103,8 @@ def decode_document(content: bytes, application: str, stream: str, name: str) ->
     try:
         version = msgspec.json.decode(content, type=_Format).format
         stored = _decode(content) if version == FORMAT_VERSION else None
-    except (msgspec.MsgspecError, ValueError) as error:
-        raise LeaseStoreCorruptError(f"lease store {name} is damaged ({error}): {_REMEDY}") from error
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise LeaseStoreCorruptError(f"lease store {name} is damaged ({reason_of(error)}): {_REMEDY}") from None
     if stored is None:
         raise LeaseStoreCorruptError(
             f"lease store {name} has format version {version}, this efo supports {FORMAT_VERSION}: use the efo release"
@@ -127,8 +128,10 @@ def decode_lease(key: str, row: bytes, name: str) -> Lease:
     """Return the lease of a row. `name`: of the document, for messages. Raises LeaseStoreCorruptError."""
     try:
         lease = _decode_row(row).lease()
-    except (ConfigurationError, msgspec.MsgspecError, ValueError) as error:
-        raise LeaseStoreCorruptError(f"lease store {name}, lease {key!r} is damaged ({error}): {_REMEDY}") from error
+    except (ConfigurationError, msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise LeaseStoreCorruptError(
+            f"lease store {name}, lease {key!r} is damaged ({reason_of(error)}): {_REMEDY}"
+        ) from None
     if lease.key != key:
         raise LeaseStoreCorruptError(
             f"lease store {name}, lease {key!r} is damaged (lease_key {lease.key!r}): {_REMEDY}"

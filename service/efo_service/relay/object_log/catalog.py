@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 
+from efo.foreign_errors import reason_of
 from efo.model import Checkpoint
 from efo_service.relay.errors import LogError, LogIncompleteError, TopicNotFoundError
 from efo_service.relay.log.catalog import (
@@ -85,7 +86,9 @@ def _parse(store: Store, topic: str, stored: Stored) -> Catalog:
     try:
         return catalog_from(fields)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise LogError(f"{name} is not a valid catalog ({error!r}): restore an earlier version of it") from error
+        raise LogError(
+            f"{name} is not a valid catalog ({reason_of(error)}): restore an earlier version of it"
+        ) from error
 
 
 def allocate_partition(

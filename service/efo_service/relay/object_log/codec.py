@@ -22,7 +22,8 @@ import pyarrow.ipc
 from msgspec import Meta
 from zlib_ng.zlib_ng import crc32
 
-from efo.errors import ConfigurationError
+from efo.errors import ConfigurationError, InvalidValueError
+from efo.foreign_errors import reason_of
 from efo.model import Checkpoint
 from efo_service.relay.errors import LogOwnerError, LogVersionError, SegmentCorruptError
 from efo_service.relay.files import whole_number
@@ -96,7 +97,7 @@ def encode(header: Header, batch: pa.RecordBatch | None = None) -> bytes:
     line = len(_MAGIC) + len(b" 1 12345678 12345678\n") + len(str(FORMAT_VERSION)) - 1
     text += b" " * (-(line + len(text)) % _ALIGNMENT)
     if line + len(text) > HEADER_BYTES:
-        raise ValueError(f"the header has {len(text)} bytes")
+        raise InvalidValueError(f"the header has {len(text)} bytes")
     return b"%b %d %08d %08x\n%b%b" % (_MAGIC, FORMAT_VERSION, len(text), crc32(text), text, body)
 
 
@@ -137,7 +138,7 @@ def decode(content: bytes, name: str) -> tuple[Header, pa.RecordBatch]:
             batches = list(reader)
             schema = reader.schema
     except (pa.ArrowException, ValueError, TypeError) as error:
-        raise SegmentCorruptError(f"{name} holds no valid records: {error}. {_RESTORE}") from error
+        raise SegmentCorruptError(f"{name} holds no valid records: {reason_of(error)}. {_RESTORE}") from None
     if len(batches) != 1 or not schema.equals(SCHEMA):
         raise SegmentCorruptError(f"{name} does not hold exactly one batch with the log's columns. {_RESTORE}")
     batch = batches[0]
@@ -165,9 +166,9 @@ def _split(content: bytes, name: str) -> tuple[Header, memoryview]:
         header = _decode_header(text)
         _ = header.position, checkpoint(header.first)
         if header.end < header.base or (header.kind == "commit" and header.end == header.base):
-            raise ValueError("its offsets do not ascend")  # noqa: TRY301 - one message for all that is wrong in it
+            raise InvalidValueError("its offsets do not ascend")
     except (msgspec.MsgspecError, ValueError, ConfigurationError) as error:
-        raise SegmentCorruptError(f"{name} has no valid header: {error}. {_RESTORE}") from error
+        raise SegmentCorruptError(f"{name} has no valid header: {reason_of(error)}. {_RESTORE}") from None
     if header.mapping > MAPPING_VERSION:
         raise LogVersionError(
             f"{name} has mapping version {header.mapping}, but this efo supports up to {MAPPING_VERSION}: upgrade efo"

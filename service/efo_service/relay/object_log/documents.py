@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from efo.foreign_errors import reason_of
 from efo_service.relay.errors import LogError, LogVersionError, StoreUnavailableError
 from efo_service.relay.files import parse_json, whole_number
 from efo_service.relay.object_log.codec import FORMAT_VERSION
@@ -28,7 +29,7 @@ def parse(stored: Stored, name: str) -> Fields:
         fields = parse_json(stored.content)
         version = whole_number(fields["format"])
     except (ValueError, KeyError, TypeError) as error:
-        raise LogError(f"{name} is not valid ({error!r}): restore an earlier version of it") from error
+        raise LogError(f"{name} is not valid ({reason_of(error)}): restore an earlier version of it") from error
     if version > FORMAT_VERSION:
         raise LogVersionError(
             f"{name} has format version {version}, but this efo supports up to {FORMAT_VERSION}: upgrade efo"

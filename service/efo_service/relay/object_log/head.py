@@ -15,7 +15,8 @@ from typing import Final
 
 import msgspec
 
-from efo.errors import ConfigurationError
+from efo.errors import ConfigurationError, InvalidValueError
+from efo.foreign_errors import reason_of
 from efo.model import Checkpoint
 from efo_service.relay.errors import LogError, LogVersionError
 from efo_service.relay.object_log.codec import FORMAT_VERSION, Header, Number, checkpoint
@@ -88,9 +89,10 @@ def decode_head(content: bytes, name: str) -> Head:
             head = _decode(content)
             _check(head)
             return head
-    except (msgspec.MsgspecError, ValueError, ConfigurationError) as error:
+    except (msgspec.MsgspecError, ValueError, ConfigurationError, RecursionError) as error:
         raise LogError(
-            f"{name} is not a valid head ({error}): restore an earlier version of it (docs/object-storage.md, Damage)"
+            f"{name} is not a valid head ({reason_of(error)}): restore an earlier version of it "
+            "(docs/object-storage.md, Damage)"
         ) from error
     raise LogVersionError(
         f"{name} has format version {version}, but this efo supports up to {FORMAT_VERSION}: upgrade efo"
@@ -102,10 +104,10 @@ def _check(head: Head) -> None:
     at = head.start
     for segment in head.segments:
         if segment.base != at or segment.end <= at:
-            raise ValueError(f"the segment {segment.key} does not begin at offset {at}")
+            raise InvalidValueError(f"the segment {segment.key} does not begin at offset {at}")
         at = segment.end
     if at != head.base:
-        raise ValueError(f"the segments end at offset {at}, but the commits begin at {head.base}")
+        raise InvalidValueError(f"the segments end at offset {at}, but the commits begin at {head.base}")
     _ = head.position
 
 
@@ -131,7 +133,7 @@ def merged(head: Head, parts: Sequence[Segment], whole: Segment) -> Head:
     """Return the head after neighbouring segments became one. Raises ValueError if they are not in it."""
     at = head.segments.index(parts[0])
     if head.segments[at : at + len(parts)] != tuple(parts):
-        raise ValueError("the parts are not neighbours")
+        raise InvalidValueError("the parts are not neighbours")
     segments = (*head.segments[:at], whole, *head.segments[at + len(parts) :])
     return msgspec.structs.replace(touched(head), segments=segments)
 

@@ -7,14 +7,18 @@ All calls block, and release Python's lock meanwhile.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from urllib.request import getproxies
 
 from efo.errors import ConfigurationError
+from efo.foreign_errors import reason_of
+from efo.proxy import environment_proxy, parse_proxy
 from efo_service.errors import UnavailableError
 from efo_service.relay.errors import StoreDeniedError, StoreError, StoreUnavailableError
 from efo_service.relay.object_store.store import ChangedError, ExistsError, Listed, Stored, UnchangedError, Version
@@ -23,14 +27,15 @@ from efo_service.relay.object_store.url import StoreUrl
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from botocore.session import Session
     from obstore import GetOptions, GetResult, PutMode, PutResult
     from obstore.store import ClientConfig, ObjectStore, RetryConfig, S3Credential
 
 TIMEOUT: Final = 60.0
 """Seconds for a whole request, which may send or fetch a segment. A thread waits for it, and so does a cancellation."""
 _CONNECT_SECONDS: Final = 5
-_CREDENTIAL_SECONDS: Final = 300
-"""How long obstore keeps temporary credentials. Then it asks botocore again, which renews them long before they end."""
+_CREDENTIAL_SECONDS: Final = 60
+"""How long obstore keeps credentials. Then it asks for them again: they are renewed long before they end."""
 _STATUS: Final = re.compile(r"status code: (\d{3}) ?([A-Za-z ]*)")
 _CODE: Final = re.compile(r"<Code>([A-Za-z0-9.]+)</Code>")
 _MESSAGE: Final = re.compile(r"<Message>([^<]{1,200})")
@@ -59,11 +64,13 @@ def open_store(url: StoreUrl) -> RemoteStore:
     try:
         return RemoteStore(url, _open(url))
     except (BaseError, ValueError, TypeError) as error:
-        raise ConfigurationError(f"{url}: {_first_line(error)}") from error
+        raise ConfigurationError(f"{url}: {reason_of(error)}; check [relay] store_options") from None
 
 
 def _open(url: StoreUrl) -> ObjectStore:
     from obstore.store import AzureStore, GCSStore, S3Store  # noqa: PLC0415 - an extra, may not be installed
+
+    from efo.aws.egress import find_authorities  # noqa: PLC0415 - slow to import, only if it is used
 
     options: dict[str, Any] = dict(url.options)
     client: ClientConfig = {
@@ -71,11 +78,14 @@ def _open(url: StoreUrl) -> ObjectStore:
         "timeout": timedelta(seconds=float(options.pop("timeout_seconds", TIMEOUT))),
         "connect_timeout": timedelta(seconds=_CONNECT_SECONDS),
     }
-    if (ca_file := options.pop("ca_file", None)) is not None:
-        try:
-            client["root_certificate"] = Path(ca_file).read_bytes()
-        except OSError as error:
-            raise ConfigurationError(f"store_options: ca_file {ca_file}: {error.strerror}") from error
+    proxy_url, ca_file = options.pop("proxy_url", None), options.pop("ca_file", None)
+    endpoint = str(options.get("endpoint") or os.environ.get("AWS_ENDPOINT_URL") or "https:")
+    client.update(_proxy(endpoint.partition(":")[0].lower(), proxy_url))
+    session = _find_aws(options, proxy_url) if url.scheme == "s3" else None
+    authorities = find_authorities(session, ca_file, "store_options: ca_file")
+    if not authorities.is_default:
+        authorities.check()
+        client["root_certificate"] = Path(authorities.path).read_bytes()
     common: dict[str, Any] = {
         "prefix": url.prefix or None,
         "client_options": client,
@@ -83,7 +93,7 @@ def _open(url: StoreUrl) -> ObjectStore:
     }
     match url.scheme:
         case "s3":
-            return S3Store(url.bucket, **common, **_aws(options))
+            return S3Store(url.bucket, **common, **options)
         case "gs":
             if (endpoint := options.pop("endpoint", None)) is not None:
                 options["base_url"] = endpoint
@@ -95,38 +105,58 @@ def _open(url: StoreUrl) -> ObjectStore:
 _NO_RETRIES: Final[RetryConfig] = {"max_retries": 0, "retry_timeout": timedelta(seconds=TIMEOUT)}
 
 
-def _aws(options: dict[str, Any]) -> dict[str, Any]:
-    """Return S3's options, with credentials and region as the AWS SDKs find them: profiles, SSO, roles, containers."""
-    from botocore.session import Session  # noqa: PLC0415 - slow to import, only if it is used
+_METADATA: Final = "169.254.169.254,metadata.google.internal"
+"""The metadata services of machines, which are never behind a proxy."""
+_EVERYTHING: Final = "*,0.0.0.0/0,::/0"
+
+
+def _proxy(scheme: str, proxy_url: str | None) -> ClientConfig:
+    """Return the client's options for a proxy: that of the setting, or of the variable for this scheme.
+
+    NO_PROXY is read by obstore: networks, too, are excluded. It would read ALL_PROXY by itself, and cannot be told to
+    use none: then a proxy is named, and everything excluded from it.
+    """
+    if proxy_url is None:
+        proxy, excluded = environment_proxy(scheme), getproxies().get("no", "")
+    else:
+        proxy, excluded = parse_proxy(proxy_url, "store_options: proxy_url") if proxy_url else None, ""
+    if proxy is None:
+        return {"proxy_url": "http://127.0.0.1", "proxy_excludes": _EVERYTHING} if getproxies() else {}
+    return {"proxy_url": proxy.url, "proxy_excludes": ",".join(filter(None, (_METADATA, excluded)))}
+
+
+def _find_aws(options: dict[str, Any], proxy_url: str | None) -> Session:
+    """Complete S3's options by what AWS's SDKs find: the region, and credentials of profiles, roles, containers."""
+    from botocore.exceptions import BotoCoreError  # noqa: PLC0415 - slow to import, only if it is used
+    from botocore.session import Session  # noqa: PLC0415 - the same
+
+    from efo.aws.credentials import CredentialSource  # noqa: PLC0415 - the same
 
     # The checksum lets the bucket have an object lock, which needs one, and S3 refuses what was damaged on its way.
     if options.pop("checksum", True):
         options["checksum_algorithm"] = "SHA256"
+    profile = options.pop("profile", None)
     try:
-        session = Session(profile=options.pop("profile", None))
-        if "region" not in options and (region := session.get_config_variable("region")) is not None:
-            options["region"] = region
-        credentials = session.get_credentials()
-    except Exception as error:  # of botocore and of its plugins: a profile that does not exist, a file that is wrong
-        raise ConfigurationError(f"AWS credentials: {_first_line(error)}") from error
-    if credentials is None:
-        raise ConfigurationError(
-            "there are no AWS credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE, or give this"
-            " machine or pod a role"
-        )
-    is_temporary = hasattr(credentials, "refresh_needed")
+        session = Session(profile=profile)
+        found = os.environ.get("AWS_REGION") or session.get_config_variable("region")
+    except BotoCoreError as error:
+        raise ConfigurationError(f"the AWS configuration: {reason_of(error)}") from None
+    if "region" not in options and found is not None:
+        options["region"] = found
+    source = CredentialSource(profile, options.get("region"), proxy_url=proxy_url)
+    source.get_blocking()  # a mistake is told at the start
 
     def provide() -> S3Credential:
-        frozen = credentials.get_frozen_credentials()
-        expires = datetime.now(UTC) + timedelta(seconds=_CREDENTIAL_SECONDS) if is_temporary else None
+        frozen = source.get_blocking()
         return {
             "access_key_id": frozen.access_key,
             "secret_access_key": frozen.secret_key,
             "token": frozen.token,
-            "expires_at": expires,
+            "expires_at": datetime.now(UTC) + timedelta(seconds=_CREDENTIAL_SECONDS),
         }
 
-    return {**options, "credential_provider": provide}
+    options["credential_provider"] = provide
+    return session
 
 
 class RemoteStore:
@@ -244,7 +274,7 @@ class RemoteStore:
             if type(error).__name__ != "PanicException":
                 raise
             raise StoreError(
-                f"cannot {action} {self.name}/{key}: the client failed ({_first_line(error)}); check the endpoint, also"
+                f"cannot {action} {self.name}/{key}: the client failed ({reason_of(error)}); check the endpoint, also"
                 " in the environment (such as AWS_ENDPOINT_URL)"
             ) from None
 

@@ -24,7 +24,7 @@ _LOCAL: Final = frozenset({"", "file"})
 MAX_SECONDS: Final = 3600
 """The longest time for one request. A cancellation waits for it."""
 
-_COMMON: Final[Mapping[str, type]] = {"allow_http": bool, "timeout_seconds": float, "ca_file": str}
+_COMMON: Final[Mapping[str, type]] = {"allow_http": bool, "timeout_seconds": float, "ca_file": str, "proxy_url": str}
 OPTIONS: Final[Mapping[Scheme, Mapping[str, type]]] = {
     "s3": {
         **_COMMON,

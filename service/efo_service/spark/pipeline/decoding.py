@@ -13,6 +13,7 @@ from operator import or_
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from efo.errors import ConfigurationError
+from efo.foreign_errors import reason_of
 from efo_service.spark.errors import SparkError
 from efo_service.spark.pipeline.unwrapping import PLAIN, Layer, unwrap
 
@@ -68,7 +69,7 @@ def _check_avro(name: str, schema: str) -> None:
     try:
         json.loads(schema)
     except (ValueError, RecursionError) as error:
-        raise ConfigurationError(f"{name} is not an Avro schema in JSON: {error}") from error
+        raise ConfigurationError(f"{name} is not an Avro schema in JSON: {reason_of(error)}") from None
 
 
 def decode(frame: DataFrame, decoding: Decoding) -> DataFrame:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from efo.errors import ConfigurationError
+from efo.foreign_errors import reason_of
 from efo_service.spark.source.offsets import TopicPartition, parse_assignment
 
 OPTIONS: Final = ("subscribe", "subscribePattern", "assign")
@@ -47,7 +48,7 @@ def parse_subscription(values: Mapping[str, str]) -> Subscription:
                 re.compile(text)
             except (re.error, RecursionError, OverflowError) as error:  # wrong, nested too deep, a count too large
                 raise ConfigurationError(
-                    f"subscribePattern={text[:200]!r} is not a regular expression: {error}"
+                    f"subscribePattern={text[:200]!r} is not a regular expression: {reason_of(error)}"
                 ) from error
             return Subscription(pattern=text)
         case _:

@@ -5,6 +5,7 @@ A viewer asks for what is newer than what it has. One that is slow skips snapsho
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from math import inf
@@ -14,8 +15,11 @@ import msgspec
 import trio
 
 from efo_service.web.live.snapshot import Snapshot, changes
+from efo_service.web.security.attempts import network_of
 
 MAX_VIEWERS: Final = 32
+MAX_OF_ONE: Final = 16
+"""Viewers of one address: another one always finds room. A proxy is one address."""
 TakeSnapshot = Callable[[], Awaitable[Snapshot]]
 
 
@@ -34,7 +38,7 @@ class Feed:
         self._take = take
         self._interval = interval
         self._max_viewers = max_viewers
-        self._viewers = 0
+        self._viewers: Counter[str] = Counter()
         self._lock = trio.Lock()
         self._version = 0
         self._taken_at = -inf
@@ -45,17 +49,19 @@ class Feed:
     @property
     def viewers(self) -> int:
         """How many look now."""
-        return self._viewers
+        return self._viewers.total()
 
     @contextmanager
-    def viewer(self) -> Iterator[bool]:
+    def viewer(self, address: str | None = None) -> Iterator[bool]:
         """Count a viewer for the duration of the context. Yield whether there is room for it."""
-        has_room = self._viewers < self._max_viewers
-        self._viewers += has_room
+        network = network_of(address)
+        has_room = self.viewers < self._max_viewers and self._viewers[network] < MAX_OF_ONE
+        self._viewers[network] += has_room
         try:
             yield has_room
         finally:
-            self._viewers -= has_room
+            self._viewers[network] -= has_room
+            self._viewers += Counter()  # without those that are zero
 
     async def after(self, seen: int) -> Update:
         """Wait for a snapshot that is newer than `seen` (0: any), and not older than the interval."""

@@ -2,17 +2,19 @@
 
 - Probes and metrics are open: orchestrators and scrapers have no token.
 - Reading needs the token, a verified client certificate, or a request of this very machine: from 127.0.0.1 or ::1, to a
-  loopback name, and through no proxy. The name keeps pages of other sites out, which DNS rebinding lets ask.
+  loopback name, and through no proxy. The name keeps pages of other sites out, which DNS rebinding lets ask; what
+  browsers say of the asking page keeps out those that ask 127.0.0.1 itself.
 - Acting needs the token, always.
 """
 
 from __future__ import annotations
 
 import hmac
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
-from ipaddress import ip_address
+from ipaddress import IPv4Address, IPv6Address
 from typing import Final, Literal
 
 Decision = Literal["allowed", "token_needed", "closed", "foreign_site"]
@@ -20,12 +22,19 @@ Decision = Literal["allowed", "token_needed", "closed", "foreign_site"]
 foreign_site: a page of another site made a browser send it."""
 
 SESSION_SECONDS: Final = 12 * 3600
-_PROXIES: Final = ("forwarded", "via", "x-forwarded-", "x-real-ip", "x-envoy-", "l5d-", "cf-")
-"""How the headers begin that proxies and meshes add. A mesh delivers requests of others from a loopback address, with
-the Host header that they sent: Istio adds x-forwarded-proto and x-envoy-, Linkerd l5d-."""
+_DIRECT: Final = frozenset({
+    "accept", "accept-charset", "accept-encoding", "accept-language", "authorization", "cache-control", "connection",
+    "content-length", "content-type", "cookie", "dnt", "expect", "host", "http2-settings", "if-modified-since",
+    "if-none-match", "keep-alive", "last-event-id", "origin", "pragma", "priority", "range", "referer", "save-data",
+    "te", "transfer-encoding", "upgrade", "upgrade-insecure-requests", "user-agent",
+})  # fmt: skip
+"""The fields that browsers and other clients send by themselves, beside those that begin with sec-, which are a
+browser's own. Proxies and meshes add others, each its own: a request with any of these may be passed on for somebody. A
+mesh delivers it from a loopback address, with the Host header of its sender."""
 _OWN: Final = {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
 """From where programs of this machine connect to it. Istio delivers TCP from 127.0.0.6."""
 _SAME_SITE: Final = {"", "none", "same-origin"}
+_HOST: Final = re.compile(r"(?:\[([0-9a-f:.]+)\]|([0-9a-z.]+))(?::[0-9]{1,5})?", re.ASCII | re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +42,7 @@ class Caller:
     """What a request says about its sender. `headers`: names in lower case. `cookie`: of the session, if there is one.
 
     `address`: of its connection; None if it has none. `has_certificate`: whether TLS verified a client certificate.
+    `http_version`: proxies that add no field, such as nginx, often speak HTTP/1.0 to this service; no client does.
     """
 
     address: str | None
@@ -40,13 +50,22 @@ class Caller:
     cookie: str | None = None
     scheme: str = "http"
     has_certificate: bool = False
+    http_version: str = "1.1"
 
     @property
     def is_local(self) -> bool:
         """Whether it is a request of this machine, to this machine by name, and through no proxy."""
-        if self.address not in _OWN or any(name.startswith(_PROXIES) for name in self.headers):
+        if self.address not in _OWN or self.http_version != "1.1":
             return False
-        return is_loopback(host_of(self.headers.get("host", "")))
+        if not all(name in _DIRECT or name.startswith("sec-") for name in self.headers):
+            return False
+        return is_loopback(self.headers.get("host", ""))
+
+    @property
+    def may_be_shown(self) -> bool:
+        """Whether no page of another site gets the response. A link on one leads here, which shows the page itself."""
+        is_visit = self.headers.get("sec-fetch-mode") == "navigate" and self.headers.get("sec-fetch-dest") == "document"
+        return self.is_same_site or (is_visit and "origin" not in self.headers)
 
     @property
     def is_same_site(self) -> bool:
@@ -88,7 +107,7 @@ class Access:
 
     def may_read(self, caller: Caller, now: float) -> Decision:
         """Return whether the request may read status, map and events. `now`: seconds since the epoch."""
-        if self._is_authorized(caller, now) or caller.has_certificate or caller.is_local:
+        if self._is_authorized(caller, now) or ((caller.has_certificate or caller.is_local) and caller.may_be_shown):
             return "allowed"
         return "token_needed" if self.has_token else "closed"
 
@@ -119,19 +138,16 @@ class Access:
         return hmac.new(self._token, f"efo session {expires}".encode(), sha256).hexdigest()
 
 
-def host_of(header: str) -> str:
-    """Return the host of a Host header, without port and brackets."""
-    host, bracket, _ = header.partition("]")
-    return host.lstrip("[") if bracket else header.rpartition(":")[0] or header
-
-
 def is_loopback(host: str) -> bool:
-    """Return whether this names this machine alone: localhost, or a loopback address."""
-    if host.lower() in {"localhost", "localhost."}:
+    """Return whether a Host header names this machine alone: localhost, or a loopback address."""
+    found = _HOST.fullmatch(host)
+    if found is None:
+        return False
+    in_brackets, name = found.groups()
+    if name is not None and name.lower() == "localhost":
         return True
     try:
-        address = ip_address(host.partition("%")[0])
+        address = IPv4Address(name) if in_brackets is None else IPv6Address(in_brackets)
     except ValueError:
         return False
-    mapped = getattr(address, "ipv4_mapped", None)
-    return (mapped or address).is_loopback
+    return (getattr(address, "ipv4_mapped", None) or address).is_loopback

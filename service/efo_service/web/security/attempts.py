@@ -20,20 +20,20 @@ class FailedAttempts:
 
     def retry_after(self, address: str | None, now: float) -> float | None:
         """Return for how many seconds the address has to wait; None if it may try. `now`: monotonic seconds."""
-        recent = [at for at in self._failures.get(_network(address), ()) if at > now - _SECONDS]
+        recent = [at for at in self._failures.get(network_of(address), ()) if at > now - _SECONDS]
         return None if len(recent) < ALLOWED else recent[-ALLOWED] + _SECONDS - now
 
     def failed(self, address: str | None, now: float) -> None:
         """Count a failed attempt."""
-        key = _network(address)
+        key = network_of(address)
         recent = [at for at in self._failures.pop(key, ()) if at > now - _SECONDS]
         self._failures[key] = [*recent, now][-ALLOWED:]
         while len(self._failures) > _MAX_ADDRESSES:
             self._failures.popitem(last=False)
 
 
-def _network(address: str | None) -> str:
-    """Return the address; of IPv6 the 64 bits of its network, since one client has all of that."""
+def network_of(address: str | None) -> str:
+    """Return who a client is: the address; of IPv6 the 64 bits of its network, since one client has all of that."""
     try:
         parsed = ip_address((address or "").partition("%")[0])
     except ValueError:

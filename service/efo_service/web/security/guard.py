@@ -111,4 +111,5 @@ def _caller(request: Request) -> Caller:
         request.cookies.get(COOKIE),
         request.url.scheme,
         bool(request.scope.get(CERTIFICATE)),
+        request.scope.get("http_version", "1.1"),
     )

@@ -481,7 +481,7 @@ def balanced(stream: object, **settings: object) -> efo.StreamConfig:
         (
             {},
             {"assignment": efo.weighted_assignment({"w": 2})},
-            "assignment of the stream 'a' is balanced_assignment, and of 'b' _Weighted",
+            "assignment of the stream 'a' is balanced_assignment, and of 'b' <_Weighted>",
         ),
     ],
 )

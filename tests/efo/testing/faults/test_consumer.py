@@ -10,7 +10,7 @@ from typing import get_args
 import pytest
 import trio
 
-from efo.errors import AccessDeniedError, EfoError, InternalFailureError, KmsError, OrderError
+from efo.errors import EfoError, InternalFailureError, OrderError
 from efo.leases.stores.memory import MemoryLeaseStore
 from efo.settings import ConsumerSettings
 from efo.testing import FakeKinesis, FakeSettings
@@ -134,23 +134,29 @@ async def test_a_transient_exception_is_retried(code, autojump_clock):
 
 
 @pytest.mark.parametrize(
-    ("fault", "kind"),
+    "fault",
     [
-        (StreamException("KMSAccessDeniedException"), KmsError),
-        (StreamException("KMSDisabledException"), KmsError),
-        (StreamException("KMSInvalidStateException"), KmsError),
-        (StreamException("KMSNotFoundException"), KmsError),
-        (StreamException("KMSOptInRequired"), KmsError),
-        (Refuse("AccessDeniedException"), AccessDeniedError),
-        (Refuse("UnrecognizedClientException"), AccessDeniedError),
-        (Refuse("InvalidArgumentException"), EfoError),
+        StreamException("KMSAccessDeniedException"),
+        StreamException("KMSDisabledException"),
+        StreamException("KMSInvalidStateException"),
+        StreamException("KMSNotFoundException"),
+        StreamException("KMSOptInRequired"),
+        Refuse("AccessDeniedException"),
+        Refuse("UnrecognizedClientException"),
     ],
     ids=repr,
 )
 @pytest.mark.scenario("G63")
-async def test_a_permanent_error_is_raised(fault, kind, autojump_clock):
-    with pytest.raises(kind, match=fault.code):
-        await consume(FaultScript([(fault, When(shard=FIRST))]))
+async def test_a_refusal_that_somebody_lifts_is_waited_for(fault, autojump_clock):
+    script = FaultScript([(fault, When(shard=FIRST, times=3))])
+    _, reader, _ = await consume(script)
+    assert reader.by_key == ALL
+    assert len(script.fired) == 3
+
+
+async def test_a_refusal_that_no_repetition_cures_is_raised(autojump_clock):
+    with pytest.raises(EfoError, match="InvalidArgumentException"):
+        await consume(FaultScript([(Refuse("InvalidArgumentException"), When(shard=FIRST))]))
 
 
 async def test_an_expired_token_is_retried_with_a_new_signature(autojump_clock):

@@ -187,3 +187,12 @@ def test_an_invalid_file_is_rejected(tmp_path, text, message):
 def test_a_missing_file_is_rejected(tmp_path):
     with pytest.raises(ConfigurationError, match="No such file"):
         load_faults(tmp_path / "missing.toml")
+
+
+def test_a_file_with_a_byte_order_mark_is_read_and_another_encoding_named(tmp_path):
+    path = tmp_path / "faults.toml"
+    path.write_bytes(b"\xef\xbb\xbfseed = 7\r\n")
+    assert load_faults(path).fired == []
+    path.write_bytes("seed = 7".encode("utf-16"))
+    with pytest.raises(ConfigurationError, match=r"faults\.toml: it is UTF-16 text: save it as UTF-8"):
+        load_faults(path)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from efo.errors import ConfigurationError
@@ -12,6 +14,7 @@ from efo.testing.recording.file import Recording
     [
         (b"", "first line must be"),
         (b'{"stream":"s"}\n', "first line must be"),
+        ('{"capture":2}\n'.encode("utf-16"), "is no recording: it is UTF-16 text"),
         (b'{"capture":3}\n', "has version 3: this efo reads versions 1 to 2"),
         (b'{"capture":1}\nno json\n', "line 2"),
         (b'{"capture":1}\n{"call":1,"at":0,"fault":{"kind":"unknown"}}\n', "line 2.*unknown"),
@@ -36,6 +39,14 @@ async def test_an_invalid_recording_is_rejected(content, message, tmp_path, auto
     async with FakeKinesis() as fake:
         with pytest.raises(ConfigurationError, match=message):
             fake.replay(path)
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path):
+    path = tmp_path / "recording.jsonl"
+    path.write_bytes(b'\xef\xbb\xbf{"capture":2}\r\n{"call":1,"data":"AAAA"}\r\n')
+    with Recording.open(path) as recording:
+        [[line]] = recording.calls.values()
+    assert line.data == b"\0\0\0"
 
 
 def test_a_line_that_a_killed_recording_did_not_complete_is_ignored(tmp_path):
@@ -64,3 +75,11 @@ async def test_a_file_that_cannot_be_opened_is_a_configuration_error(tmp_path, a
             fake.replay(tmp_path / "missing")
         with pytest.raises(ConfigurationError, match="cannot be written"), fake.record(tmp_path):
             pass
+
+
+def test_a_pipe_is_refused_at_once_although_nobody_writes(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for path in (pipe, tmp_path):
+        with pytest.raises(ConfigurationError, match="a recording is read again and again: pass a file"):
+            Recording.open(path)

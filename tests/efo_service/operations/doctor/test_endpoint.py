@@ -20,8 +20,10 @@ from efo_service.operations.doctor.endpoint import (
     judge_certificate,
     judge_skew,
     skew_of,
+    through,
 )
 from efo_service.operations.doctor.running import run_checks
+from proofs.local_servers.http_proxy import HttpProxy
 
 NAMES = ["region", "credentials", "dns", "tcp", "tls", "certificate", "http2", "clock"]
 
@@ -40,8 +42,10 @@ def environment(monkeypatch, tmp_path):
         monkeypatch.setenv(name, value)
 
 
-def location(url, ca_file=None, *, region="us-east-1", profile=None):
-    return StreamLocation("orders", region, url, ca_file and str(ca_file), profile, "[kinesis] region")
+def location(url, ca_file=None, *, region="us-east-1", profile=None, role=None, proxy_url=None):
+    return StreamLocation(
+        "orders", region, url, ca_file and str(ca_file), profile, "[kinesis] region", role, proxy_url=proxy_url
+    )
 
 
 async def found(place, *, clock=time.time):
@@ -215,6 +219,42 @@ async def test_a_certificate_that_expires_soon_stops_no_call_yet(served):
     assert outcomes["http2"].result == "passed"
     assert "certificate" not in NEEDED
     assert set(NEEDED) <= set(NAMES)
+
+
+async def test_the_proxy_is_named_and_its_credentials_are_not(tmp_path):
+    """Only the proxy knows the name of the endpoint."""
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    async with FakeKinesis(clock=time.time) as fake, fake.serve(tls=False) as address:
+        proxy = HttpProxy({"kinesis.test": ("127.0.0.1", address.port)}, "user:hunter2", intercepts=authority)
+        async with proxy.serve():
+            outcomes = await found(location("https://kinesis.test", tmp_path / "ca.pem", proxy_url=proxy.url))
+    named = f"127.0.0.1:{proxy.port} (proxy_url)"
+    assert failures(outcomes) == []
+    assert outcomes["region"].detail.endswith(f"the endpoint is https://kinesis.test, through the proxy {named}")
+    assert outcomes["dns"].detail == "127.0.0.1 is 127.0.0.1"
+    assert outcomes["tcp"].detail == f"connected to 127.0.0.1 port {proxy.port}, which is the proxy"
+    assert outcomes["http2"].result == "passed"
+    assert "hunter2" not in str(outcomes)
+
+
+async def test_a_proxy_that_refuses_fails_tls_alone_with_its_remedy(tmp_path):
+    trustme.CA().cert_pem.write_to_path(tmp_path / "ca.pem")
+    async with HttpProxy(credentials="user:secret").serve() as proxy:
+        place = location("https://kinesis.test", tmp_path / "ca.pem", proxy_url=f"http://127.0.0.1:{proxy.port}")
+        outcomes = await found(place)
+    assert failures(outcomes) == ["tls"]
+    assert outcomes["tls"].code == Exit.CONFIGURATION
+    assert "answers 407" in outcomes["tls"].detail
+    assert "set its user and password in proxy_url" in f"{outcomes['tls'].detail} {outcomes['tls'].remedy}"
+
+
+@pytest.mark.parametrize("proxy_url", [None, ""])
+def test_a_service_that_is_called_directly_needs_no_words(proxy_url, monkeypatch):
+    assert through("https://sts.eu-west-1.amazonaws.com", proxy_url) == ""
+    monkeypatch.setenv("HTTPS_PROXY", "http://user:hunter2@proxy.test:3128")
+    named = "; sts.eu-west-1.amazonaws.com is called through the proxy proxy.test:3128 (HTTPS_PROXY)"
+    assert through("https://sts.eu-west-1.amazonaws.com", proxy_url) == ("" if proxy_url == "" else named)
 
 
 # --- what it means ---------------------------------------------------------------------------------------------

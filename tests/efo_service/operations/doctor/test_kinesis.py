@@ -3,7 +3,15 @@
 import pytest
 import trio
 
-from efo.errors import AccessDeniedError, KmsError, ServiceError, ThrottledError
+from efo.errors import (
+    AccessDeniedError,
+    ClockSkewError,
+    ExpiredCredentialsError,
+    KmsError,
+    RejectedCredentialsError,
+    ServiceError,
+    ThrottledError,
+)
 from efo.model import FanOutConsumer, StreamDescription
 from efo.testing import FakeKinesis, FakeSettings
 from efo.testing.faults import NoResponse, Refuse
@@ -217,6 +225,17 @@ def test_a_denied_permission_means_that_the_credentials_are_valid():
     assert judge_signature(AccessDeniedError("AccessDeniedException", "")).result == "passed"
     assert judge_signature(AccessDeniedError("AccessDenied", "")).result == "passed"
     assert judge_signature(ThrottledError("LimitExceededException", "")).result == "passed"
+
+
+def test_what_every_call_with_these_credentials_has_is_told_first():
+    expired = judge_signature(ExpiredCredentialsError("ExpiredTokenException", ""))
+    rejected = judge_signature(RejectedCredentialsError("UnrecognizedClientException", ""))
+    skewed = judge_signature(ClockSkewError("InvalidSignatureException", "the request was signed 600 s behind"))
+    assert [outcome.result for outcome in (expired, rejected, skewed)] == ["failed"] * 3
+    assert expired.remedy == "renew the credentials: these have expired"
+    assert rejected.remedy == "use other credentials, or correct them: the service rejects these"
+    assert skewed.remedy == "synchronize this host's clock (NTP)"
+    assert "600 s behind" in skewed.detail
 
 
 def consumers(count, own=None):

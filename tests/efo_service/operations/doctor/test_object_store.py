@@ -29,6 +29,13 @@ async def test_a_new_log_passes_and_nothing_is_written(store):
     assert not store.objects
 
 
+async def test_the_proxy_of_the_store_is_named(store, monkeypatch):
+    monkeypatch.setenv("HTTPS_PROXY", "http://user:hunter2@proxy.test:3128")
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    detail = (await found(store))["log store"].detail
+    assert detail.endswith("; s3.amazonaws.com is called through the proxy proxy.test:3128 (HTTPS_PROXY)")
+
+
 async def test_a_log_of_another_stream_fails(store):
     Log(store).writer()
     assert "has 1 partitions" in (await found(store))["log topic"].detail

@@ -70,10 +70,10 @@ async def test_a_check_that_tests_nothing_is_no_obstacle_for_others(autojump_clo
         (
             PermissionError(13, "Permission denied", "/x"),
             Exit.UNAVAILABLE,
-            "[Errno 13] Permission denied: '/x'",
+            "/x: Permission denied (PermissionError)",
             "look",
         ),
-        (ZeroDivisionError("by zero"), Exit.INTERNAL, "ZeroDivisionError: by zero", "this is a defect of efo"),
+        (ZeroDivisionError("by zero"), Exit.INTERNAL, "ZeroDivisionError", "this is a defect of efo"),
         (ExceptionGroup("", [TransportError("lost")]), Exit.UNAVAILABLE, "lost", "look at it"),
     ],
 )

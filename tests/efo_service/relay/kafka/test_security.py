@@ -16,9 +16,9 @@ from urllib.parse import parse_qsl, quote, urlsplit
 
 import pytest
 from botocore.credentials import ReadOnlyCredentials
-from botocore.session import Session
 from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
+from efo.aws.credentials import CredentialSource
 from efo_service.exit_codes import Exit, code_of
 from efo_service.relay.errors import SinkError
 from efo_service.relay.kafka import client as kafka_client
@@ -171,10 +171,10 @@ def test_an_iam_token_is_a_correctly_signed_request():
 
 
 def test_tokens_expire_and_need_credentials(monkeypatch, tmp_path, caplog):
-    session = Session()
-    session.set_credentials("AKIDEXAMPLE", "secret")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     before = time.time()
-    token, expires = IamTokens("eu-west-1", session)("")
+    token, expires = IamTokens("eu-west-1", CredentialSource())("")
     assert token
     assert before + LIFETIME <= expires <= time.time() + LIFETIME
     for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
@@ -182,12 +182,14 @@ def test_tokens_expire_and_need_credentials(monkeypatch, tmp_path, caplog):
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    with pytest.raises(SinkError, match="the AWS chain has no credentials"):
-        IamTokens("eu-west-1", Session())("")
-    assert "the AWS chain has no credentials" in caplog.text  # the client library does not report it
+    with pytest.raises(SinkError, match="AWS_MSK_IAM: no usable AWS credentials"):
+        IamTokens("eu-west-1", CredentialSource())("")
+    assert "no usable AWS credentials" in caplog.text  # the client library does not report it
 
 
-def test_iam_needs_a_region():
+def test_iam_needs_a_region(monkeypatch):
+    monkeypatch.delenv("AWS_REGION", raising=False)
+    monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)
     settings = KafkaOptions(security_protocol="sasl_ssl", sasl_mechanism="AWS_MSK_IAM")
     with pytest.raises(KafkaRefusedError, match="aws_region"):
         client_config(settings)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+import urllib.request
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
+import trustme
 
 from efo.errors import ConfigurationError
 from efo_service.relay.errors import StoreDeniedError, StoreError, StoreUnavailableError
@@ -109,7 +111,7 @@ def test_no_credentials_are_refused_by_name(monkeypatch, tmp_path) -> None:
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
-    with pytest.raises(ConfigurationError, match="there are no AWS credentials: set AWS_ACCESS_KEY_ID"):
+    with pytest.raises(ConfigurationError, match=r"no usable AWS credentials.*set AWS_ACCESS_KEY_ID"):
         open_store(parse_url("s3://logs/efo", {"region": "eu-west-1"}))
 
 
@@ -124,7 +126,7 @@ def test_a_reason_has_no_password_of_an_endpoint() -> None:
 
 def test_a_profile_that_does_not_exist_is_named(monkeypatch) -> None:
     monkeypatch.setenv("AWS_PROFILE", "nope")
-    with pytest.raises(ConfigurationError, match=r"AWS credentials: The config profile \(nope\) could not be found"):
+    with pytest.raises(ConfigurationError, match="the AWS configuration: profile nope"):
         open_store(parse_url("s3://logs/efo"))
 
 
@@ -134,3 +136,122 @@ def test_a_wrong_endpoint_of_the_environment_is_no_panic(monkeypatch) -> None:
     with pytest.raises(StoreError, match="check the endpoint, also in the environment") as caught:
         open_store(parse_url("s3://logs/efo", {"region": "eu-west-1"})).get("a")
     assert not caught.value.retryable
+
+
+# --- proxies and authorities -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def proxy(monkeypatch) -> Iterator:
+    """Run a proxy that answers each request with 404; yield its URL, and what was asked of it."""
+    for name in urllib.request.getproxies_environment():
+        monkeypatch.delenv(f"{name}_proxy", raising=False)
+        monkeypatch.delenv(f"{name}_proxy".upper(), raising=False)
+    asked: list[tuple[str, str | None]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def _answer(self) -> None:
+            asked.append((self.requestline.split()[1], self.headers.get("Proxy-Authorization")))
+            self.send_response(404)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        do_GET = do_CONNECT = _answer  # noqa: N815
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://user:hunter2@127.0.0.1:{server.server_port}", asked
+        server.shutdown()
+        thread.join()
+
+
+URLS = {
+    "s3": ("s3://logs/efo", {"region": "eu-west-1", "endpoint": "https://store.test"}),
+    "gs": ("gs://logs/efo", {}),
+    "az": ("az://logs/efo", {"account_name": "account"}),
+}
+AUTHORIZATION = "Basic dXNlcjpodW50ZXIy"
+
+
+def try_to_read(url: str, options: dict) -> str:
+    with pytest.raises((StoreError, StoreUnavailableError)) as failed:
+        open_store(parse_url(url, {"timeout_seconds": 2, **options})).get("a")
+    return str(failed.value)
+
+
+@pytest.mark.parametrize("by", ["variable", "setting"])
+def test_a_store_is_reached_through_the_proxy(proxy, monkeypatch, by) -> None:
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    url, asked = proxy
+    place, options = URLS["s3"]
+    if by == "variable":
+        monkeypatch.setenv("HTTPS_PROXY", url)
+    else:
+        monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
+        monkeypatch.setenv("NO_PROXY", "*")
+        options = {**options, "proxy_url": url}
+    assert "hunter2" not in try_to_read(place, options)
+    assert asked == [("store.test:443", AUTHORIZATION)]
+
+
+@pytest.mark.parametrize("by", ["setting", "no_proxy", "network", "all_proxy"])
+def test_a_store_is_reached_directly(store, answer, proxy, monkeypatch, by) -> None:
+    url, asked = proxy
+    answer.update(status=404, code="NoSuchKey")
+    options = {**store.url.options}
+    if by == "all_proxy":
+        monkeypatch.setenv("ALL_PROXY", url)
+    else:
+        monkeypatch.setenv("HTTP_PROXY", url)
+    if by == "setting":
+        options["proxy_url"] = ""
+    elif by == "no_proxy":
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    elif by == "network":  # obstore knows networks, other than botocore
+        monkeypatch.setenv("NO_PROXY", "127.0.0.0/8")
+    assert open_store(parse_url("s3://logs/efo", options)).get("a") is None
+    assert (asked, answer["requests"]) == ([], 1)
+
+
+@pytest.mark.parametrize("scheme", ["gs", "az"])
+def test_the_metadata_of_the_machine_is_never_asked_by_a_proxy(proxy, monkeypatch, scheme) -> None:
+    url, asked = proxy
+    monkeypatch.setenv("HTTP_PROXY", url)
+    monkeypatch.setenv("HTTPS_PROXY", url)
+    try_to_read(*URLS[scheme])
+    assert [target for target, _ in asked if "169.254" in target or "metadata" in target] == []
+
+
+@pytest.mark.parametrize("value", ["socks5://hunter2", "http://user:hunter2"])
+def test_a_wrong_proxy_is_refused_without_its_text(monkeypatch, value) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", value)
+    with pytest.raises(ConfigurationError, match="HTTPS_PROXY") as refused:
+        open_store(parse_url(*URLS["gs"]))
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize("scheme", ["s3", "gs", "az"])
+def test_the_authorities_of_the_environment_are_trusted_and_checked(monkeypatch, tmp_path, scheme) -> None:
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("AWS_CA_BUNDLE", raising=False)
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "ca.pem"))
+    with pytest.raises(ConfigurationError, match=r"cannot use the CA file .*ca\.pem"):
+        open_store(parse_url(*URLS[scheme]))
+    trustme.CA().cert_pem.write_to_path(tmp_path / "ca.pem")
+    open_store(parse_url(*URLS[scheme]))
+
+
+@pytest.mark.parametrize("scheme", ["s3", "gs", "az"])
+def test_an_empty_variable_of_authorities_is_refused_by_its_name(monkeypatch, scheme) -> None:
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("AWS_CA_BUNDLE", raising=False)
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", "")
+    with pytest.raises(ConfigurationError, match="REQUESTS_CA_BUNDLE is empty"):
+        open_store(parse_url(*URLS[scheme]))

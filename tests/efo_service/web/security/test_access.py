@@ -2,15 +2,17 @@ from __future__ import annotations
 
 import pytest
 
-from efo_service.web.security.access import SESSION_SECONDS, Access, Caller, host_of, is_loopback
+from efo_service.web.security.access import SESSION_SECONDS, Access, Caller, is_loopback
 
 TOKEN = "correct-horse-battery-staple"
 OPEN, GUARDED = Access(), Access(TOKEN)
 
 
-def caller(address="10.0.0.7", *, cookie=None, scheme="http", has_certificate=False, **headers) -> Caller:
+def caller(
+    address="10.0.0.7", *, cookie=None, scheme="http", has_certificate=False, http_version="1.1", **headers
+) -> Caller:
     named = {"host": "efo:8080"} | {name.replace("_", "-"): value for name, value in headers.items()}
-    return Caller(address, named, cookie, scheme, has_certificate)
+    return Caller(address, named, cookie, scheme, has_certificate, http_version)
 
 
 LOCAL = caller("127.0.0.1", host="localhost:8080")
@@ -40,6 +42,43 @@ def test_this_machine_may_read_by_a_loopback_name():
         caller(None, host="localhost"),
         caller("127.0.0.1", host="localhost.evil.example"),
         caller("127.0.0.1", host="127.0.0.1.evil.example:80"),
+        # Proxies and gateways have a field of their own, each another one.
+        *(
+            caller("127.0.0.1", host="localhost", **{name: "10.0.0.7"})
+            for name in (
+                *(
+                    "via",
+                    "x_client_ip",
+                    "client_ip",
+                    "true_client_ip",
+                    "cf_connecting_ip",
+                    "fastly_client_ip",
+                    "x_cluster_client_ip",
+                ),
+                *(
+                    "x_original_forwarded_for",
+                    "x_azure_clientip",
+                    "x_appengine_user_ip",
+                    "cdn_loop",
+                    "proxy_connection",
+                ),
+                *("x_amzn_trace_id", "x_request_id", "traceparent", "x_any_other"),
+            )
+        ),
+        caller("127.0.0.1", host="localhost", http_version="1.0"),  # nginx adds no field, and speaks HTTP/1.0
+        # Pages of other sites that a browser of this machine shows.
+        caller("127.0.0.1", host="localhost", origin="https://evil.example"),
+        caller("127.0.0.1", host="localhost:8080", origin="http://localhost:9999"),
+        caller("127.0.0.1", host="localhost", origin="null"),
+        caller("127.0.0.1", host="localhost", sec_fetch_site="cross-site"),
+        caller("127.0.0.1", host="localhost", sec_fetch_site="same-site"),
+        caller(
+            "127.0.0.1",
+            host="localhost",
+            sec_fetch_site="cross-site",
+            sec_fetch_mode="navigate",
+            sec_fetch_dest="iframe",
+        ),
     ],
 )
 def test_others_need_the_token_to_read(foreign):
@@ -108,13 +147,53 @@ def test_a_proxy_may_end_https_before_the_service():
     assert GUARDED.may_act(plain, 0) == "foreign_site"  # whoever changes pages of plain HTTP cannot act over HTTPS
 
 
-def test_hosts_are_parsed_with_and_without_port_and_brackets():
-    assert [host_of(header) for header in ("a:1", "a", "[::1]:8080", "[::1]")] == ["a", "a", "::1", "::1"]
-    assert [is_loopback(host) for host in ("LOCALHOST", "127.8.8.8", "::1", "10.0.0.1", "", "x")] == [
-        True,
-        True,
-        True,
-        False,
-        False,
-        False,
-    ]
+BROWSER = {
+    "accept": "text/html", "accept_encoding": "gzip", "accept_language": "en", "cache_control": "max-age=0",
+    "connection": "keep-alive", "cookie": "a=b", "dnt": "1", "if_none_match": '"x"', "priority": "u=0",
+    "referer": "http://localhost:8080/", "sec_ch_ua": "x", "sec_ch_ua_mobile": "?0", "sec_fetch_dest": "empty",
+    "sec_fetch_mode": "cors", "sec_fetch_site": "same-origin", "sec_gpc": "1", "te": "trailers",
+    "upgrade_insecure_requests": "1", "user_agent": "x",
+}  # fmt: skip
+
+
+def test_a_browser_and_other_clients_of_this_machine_may_read():
+    assert OPEN.may_read(caller("127.0.0.1", host="localhost:8080", **BROWSER), 0) == "allowed"
+    java = {"upgrade": "h2c", "connection": "Upgrade, HTTP2-Settings", "http2_settings": "x"}
+    assert OPEN.may_read(caller("127.0.0.1", host="localhost:8080", **java), 0) == "allowed"
+
+
+def test_a_link_on_another_site_leads_to_the_page():
+    link = {"sec_fetch_site": "cross-site", "sec_fetch_mode": "navigate", "sec_fetch_dest": "document"}
+    assert OPEN.may_read(caller("127.0.0.1", host="localhost", **link), 0) == "allowed"
+    assert OPEN.may_read(caller("127.0.0.1", host="localhost", origin="null", **link), 0) == "closed"
+
+
+def test_another_site_cannot_use_a_browsers_certificate():
+    assert OPEN.may_read(caller(has_certificate=True, sec_fetch_site="cross-site"), 0) == "closed"
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("localhost", "LOCALHOST:8080", "127.0.0.1", "127.8.8.8:1", "[::1]", "[::1]:65535", "[0:0:0:0:0:0:0:1]"),
+        "[::ffff:127.0.0.1]:80",
+    ],
+)
+def test_hosts_that_name_this_machine(host):
+    assert is_loopback(host)
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("", "x", "10.0.0.1", "[::1]x", "[::1", "::1", "[::1]:", "[::1]:1:2", "[::1]:80.evil.example", "[[::1]]"),
+        *("[::1%lo]", "[::1%25lo]:80", "[fe80::1%lo]", "[::]", "[::ffff:10.0.0.1]", "[localhost]", "[127.0.0.1]"),
+        *("localhost.evil.example", "localhost:x", "localhost:", "localhost:123456", "evil@localhost", "localhost/"),
+        *("localhost:80@evil.example", "localhost,evil.example", "localhost evil.example", " localhost", "localhost "),
+        *("127.0.0.1.evil.example", "127.1", "2130706433", "0x7f000001", "0177.0.0.1", "127.0.0.01", "127.0.0.999"),
+        *("\uff10.0.0.0", "localhost\uff1a80", "\uff4cocalhost", "127.0.0.1:\u0663"),
+        *("localhost.", "localhost\n"),
+    ],
+)
+def test_other_hosts_do_not(host):
+    assert not is_loopback(host)

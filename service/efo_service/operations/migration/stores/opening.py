@@ -10,7 +10,7 @@ from efo.errors import ConfigurationError
 from efo.leases.stores.dynamodb.client import TableLocation
 from efo_service.operations.migration.stores.rows import OpenRows
 
-_OPTIONS: Final = ("region", "endpoint_url", "ca_file", "profile")
+_OPTIONS: Final = ("region", "endpoint_url", "ca_file", "profile", "proxy_url")
 _EXPECTED: Final = (
     "expected dynamodb:TABLE, redis://:PASSWORD@HOST:PORT/DATABASE, postgresql://USER:PASSWORD@HOST/DATABASE or "
     "mysql://USER:PASSWORD@HOST/DATABASE"
@@ -19,11 +19,12 @@ _EXPECTED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """What a URL leaves out. `table`: of a database. `region`, `profile`: of DynamoDB."""
+    """What a URL leaves out. `table`: of a database. `region`, `profile`, `proxy_url`: of DynamoDB."""
 
     table: str
     region: str | None = None
     profile: str | None = None
+    proxy_url: str | None = None
 
 
 def dynamodb_table(url: str) -> str | None:
@@ -67,5 +68,6 @@ def _dynamodb(url: str, defaults: Defaults) -> tuple[str, TableLocation]:
         ca_file=options.get("ca_file"),
         profile=options.get("profile", defaults.profile),
         timeout=10.0,
+        proxy_url=options.get("proxy_url", defaults.proxy_url),
     )
     return table, location

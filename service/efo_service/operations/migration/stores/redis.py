@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 import trio
 
 from efo.errors import ConfigurationError, MissingExtraError
+from efo.foreign_errors import reason_of
 from efo_service.errors import UnavailableError
 from efo_service.operations.migration.formats import Store
 from efo_service.operations.migration.layout import Row
@@ -74,7 +75,9 @@ class RedisRows:
         try:
             return await trio.to_thread.run_sync(work, abandon_on_cancel=True)
         except RedisError as error:
-            raise UnavailableError(f"{self.name}: {error}: check the server, the user and the password") from None
+            raise UnavailableError(
+                f"{self.name}: {reason_of(error)}: check the server, the user and the password"
+            ) from None
 
 
 @asynccontextmanager

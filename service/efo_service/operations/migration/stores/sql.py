@@ -12,6 +12,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 import trio
 
 from efo.errors import ConfigurationError, MissingExtraError
+from efo.foreign_errors import reason_of
 from efo_service.errors import UnavailableError
 from efo_service.operations.migration.formats import Store
 from efo_service.operations.migration.layout import Row
@@ -96,11 +97,10 @@ class SqlRows:
         try:
             yield
         except self._driver.Error as error:
-            message = " ".join(str(error).split())
             advice = "check the server, the user and the table"
             if self._ran_out_of_time(error):
                 advice = f"no result within {_TIMEOUT:g} s: end what locks the table, or wait until the server has time"
-            raise UnavailableError(f"{self.name}: {message}: {advice}") from None
+            raise UnavailableError(f"{self.name}: {reason_of(error)}: {advice}") from None
 
 
 @asynccontextmanager

@@ -125,7 +125,7 @@ def test_an_empty_pending_checkpoint_state_is_not_none():
     ids=str,
 )
 def test_an_invalid_attribute_is_rejected(invalid):
-    with pytest.raises((LookupError, TypeError, ValueError)):
+    with pytest.raises((ConfigurationError, LookupError, TypeError, ValueError)):
         ItemCodec().lease(KCL_2 | invalid)
 
 
@@ -136,7 +136,7 @@ def test_a_missing_attribute_is_named(name):
 
 
 def test_a_key_of_another_stream_is_rejected():
-    with pytest.raises(ValueError, match="does not begin"):
+    with pytest.raises(ConfigurationError, match="does not begin"):
         ItemCodec(STREAM).lease(KCL_2)
 
 

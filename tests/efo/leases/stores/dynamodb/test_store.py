@@ -9,7 +9,13 @@ import botocore.exceptions
 import pytest
 import trio
 
-from efo.errors import ConfigurationError, LeaseLostError, LeaseStoreCorruptError, LeaseStoreUnavailableError
+from efo.errors import (
+    ConfigurationError,
+    CredentialsError,
+    LeaseLostError,
+    LeaseStoreCorruptError,
+    LeaseStoreUnavailableError,
+)
 from efo.leases.inspection import Inspection
 from efo.leases.stores.dynamodb import store as dynamodb_store
 from efo.leases.stores.dynamodb import table as dynamodb_table
@@ -203,10 +209,11 @@ async def serve_responses(responses):
         ),
         (
             botocore.exceptions.SSLError(endpoint_url="https://dynamodb", error=ssl.SSLCertVerificationError()),
-            LeaseStoreUnavailableError,
-            "cannot be reached",
+            ConfigurationError,
+            "cannot be reached: its certificate is not trusted",
         ),
-        (botocore.exceptions.NoCredentialsError(), ConfigurationError, "no usable AWS credentials"),
+        (ConfigurationError("no usable AWS credentials"), ConfigurationError, "no usable AWS credentials"),
+        (AttributeError("of a parser, with a body"), LeaseStoreUnavailableError, "cannot be reached: AttributeError;"),
         (botocore.exceptions.ParamValidationError(report="x"), ConfigurationError, "rejects the call"),
     ],
     ids=lambda value: getattr(value, "__name__", None),
@@ -219,7 +226,7 @@ async def test_an_error_of_botocore_is_translated_with_the_table_and_advice(erro
 
 
 async def test_credentials_that_cannot_be_refreshed_make_the_store_unavailable():
-    store, _ = store_of({"Items": []}, botocore.exceptions.NoCredentialsError())
+    store, _ = store_of({"Items": []}, CredentialsError("the AWS credentials cannot be refreshed now: why"))
     await store.list()
     with pytest.raises(LeaseStoreUnavailableError, match="cannot be refreshed"):
         await store.list()

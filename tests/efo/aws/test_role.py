@@ -9,10 +9,11 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from efo.errors import AccessDeniedError, ConfigurationError, TransportError
+from efo.aws.clock import ServiceClock
+from efo.aws.credentials import CredentialSource
+from efo.aws.role import AssumedRole
+from efo.errors import ConfigurationError, CredentialsError
 from efo.kinesis.aws.client import credential_provider, open_kinesis
-from efo.kinesis.aws.lazy import open_aiobotocore
-from efo.kinesis.aws.role import AssumedRole
 from efo.kinesis.aws.signer import Signer
 from efo.testing import FakeKinesis
 
@@ -79,10 +80,9 @@ def sts(monkeypatch, tmp_path):
         thread.join()
 
 
-def opened():
-    return open_aiobotocore(
-        profile=None, region="eu-west-1", endpoint_url="https://localhost:1", ca_file=None, role=ROLE
-    )
+def signer_of(role=ROLE, monotonic=time.monotonic):
+    source = CredentialSource(None, "eu-west-1", role, monotonic=monotonic)
+    return Signer(source, ServiceClock(), "https://localhost/", "eu-west-1")
 
 
 async def signed_by(signer: Signer) -> tuple[str, str]:
@@ -92,10 +92,9 @@ async def signed_by(signer: Signer) -> tuple[str, str]:
 
 
 async def test_requests_are_signed_with_the_credentials_of_the_role(sts):
-    async with opened() as lazy:
-        signer = Signer(lazy, "https://localhost/", "eu-west-1")
-        assert await signed_by(signer) == ("AKROLE1", "token1")
-        assert await signed_by(signer) == ("AKROLE1", "token1")
+    signer = signer_of()
+    assert await signed_by(signer) == ("AKROLE1", "token1")
+    assert await signed_by(signer) == ("AKROLE1", "token1")
     (call,) = sts.calls
     assert {name: call[name] for name in ("Action", "RoleArn", "ExternalId", "RoleSessionName")} == {
         "Action": "AssumeRole",
@@ -107,30 +106,27 @@ async def test_requests_are_signed_with_the_credentials_of_the_role(sts):
 
 
 async def test_the_credentials_are_refreshed_before_they_expire(sts):
-    sts.lifetime = 300  # less than botocore keeps in hand
-    async with opened() as lazy:
-        signer = Signer(lazy, "https://localhost/", "eu-west-1")
-        assert await signed_by(signer) == ("AKROLE1", "token1")
-        sts.lifetime = 3600
-        assert await signed_by(signer) == ("AKROLE2", "token2")
-        assert await signed_by(signer) == ("AKROLE2", "token2")
+    now = 0.0
+    signer = signer_of(monotonic=lambda: now)
+    assert await signed_by(signer) == ("AKROLE1", "token1")
+    now = 3100.0
+    assert await signed_by(signer) == ("AKROLE2", "token2")
+    assert await signed_by(signer) == ("AKROLE2", "token2")
 
 
-async def test_a_role_that_may_not_be_assumed_is_told_with_its_arn(sts):
+async def test_a_role_that_may_not_be_assumed_is_told_with_the_provider(sts):
     sts.denies = True
-    async with opened() as lazy:
-        with pytest.raises(AccessDeniedError, match="not authorized to perform: sts:AssumeRole on resource: " + ARN):
-            await signed_by(Signer(lazy, "https://localhost/", "eu-west-1"))
+    with pytest.raises(ConfigurationError, match="AWS STS: AssumeRole was answered with AccessDenied"):
+        await signed_by(signer_of())
 
 
 async def test_a_refresh_that_fails_later_is_temporary(sts):
-    sts.lifetime = 300
-    async with opened() as lazy:
-        signer = Signer(lazy, "https://localhost/", "eu-west-1")
+    now = 0.0
+    signer = signer_of(monotonic=lambda: now)
+    await signed_by(signer)
+    sts.denies, now = True, 3601.0
+    with pytest.raises(CredentialsError, match="cannot be refreshed now"):
         await signed_by(signer)
-        sts.denies = True
-        with pytest.raises(TransportError, match="cannot be refreshed now"):
-            await signed_by(signer)
 
 
 async def test_calls_and_subscriptions_of_a_client_use_the_role(sts):
