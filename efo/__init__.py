@@ -74,6 +74,7 @@ if TYPE_CHECKING:
         ShardGoneError,
         ShardNotReadError,
         SilenceError,
+        StreamRecreatedError,
         StreamResetError,
         ThrottledError,
         TlsError,
@@ -95,6 +96,7 @@ if TYPE_CHECKING:
     from efo.leases.stores.sqlite.store import SqliteLeaseStore
     from efo.leases.writes import LeaseWrite, ReleaseLease, RenewLease, SettleWrite, TakeLease, write_each
     from efo.model import (
+        AccountLimits,
         Batch,
         Checkpoint,
         ChildShard,
@@ -171,8 +173,8 @@ _NAMES = {
         "HandlerError InternalFailureError IsolateShardError KmsError LeaseError LeaseLostError LeaseStoreCorruptError "
         "LeaseStoreUnavailableError MissingExtraError NotHttp2Error NotVisibleError OrderError ProducerClosedError "
         "ProtocolError ProxyError ResourceInUseError ResourceNotFoundError SchemaNotLoadedError ServiceError "
-        "ShardGoneError ShardNotReadError SilenceError StreamResetError ThrottledError TlsError TransportError "
-        "WrongEndpointError"
+        "ShardGoneError ShardNotReadError SilenceError StreamRecreatedError StreamResetError ThrottledError TlsError "
+        "TransportError WrongEndpointError"
     ),
     "efo.events": "Event Observer ignore_events",
     "efo.kinesis.aws.client": "open_kinesis",
@@ -190,7 +192,7 @@ _NAMES = {
     "efo.leases.stores.sqlite.store": "SqliteLeaseStore",
     "efo.leases.writes": "LeaseWrite ReleaseLease RenewLease SettleWrite TakeLease write_each",
     "efo.model": (
-        "Batch Checkpoint ChildShard FanOutConsumer HashKeyRange Lease Position PositionType Record "
+        "AccountLimits Batch Checkpoint ChildShard FanOutConsumer HashKeyRange Lease Position PositionType Record "
         "Shard ShardRead StreamDescription"
     ),
     "efo.producer.delivery": "Delivery PutResult",
@@ -224,6 +226,7 @@ __all__ = (
     "LATEST",
     "TRIM_HORIZON",
     "AccessDeniedError",
+    "AccountLimits",
     "ActiveReadMode",
     "AggregateMode",
     "Assignment",
@@ -351,6 +354,7 @@ __all__ = (
     "StreamLeases",
     "StreamLike",
     "StreamObserver",
+    "StreamRecreatedError",
     "StreamResetError",
     "StreamState",
     "StreamStatus",

@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from math import inf, isfinite
 from pathlib import PurePath
 from typing import Any, Final
+from unicodedata import category
 
 from efo.errors import ConfigurationError
 
@@ -65,6 +66,29 @@ def check_number(name: str, value: object, *, zero: bool = False, infinite: bool
         or (value == 0 and not zero)
     ):
         raise ConfigurationError(f"{name}={shown(value)}: expected {'0 or more' if zero else 'a number above 0'}{unit}")
+
+
+def check_tags(name: str, value: object) -> None:
+    """Check that the value is a mapping that AWS accepts as the tags of a fan-out consumer (AWS: TagResource)."""
+    if not isinstance(value, Mapping) or not all(isinstance(text, str) for tag in value.items() for text in tag):
+        raise ConfigurationError(f"{name}={shown(value)}: expected texts by texts, such as {{'team': 'billing'}}")
+    if len(value) > MAX_TAGS:
+        raise ConfigurationError(f"{name} has {len(value)} tags: expected at most {MAX_TAGS}")
+    for key, content in value.items():
+        if not 0 < len(key) <= _MAX_TAG_KEY or len(content) > _MAX_TAG_VALUE or key.lower().startswith("aws:"):
+            raise ConfigurationError(
+                f"{name}: the tag {shown(key)} is invalid: expected a key of 1 to {_MAX_TAG_KEY} characters that does "
+                f"not begin with aws:, and a value of {_MAX_TAG_VALUE} at most"
+            )
+        if wrong := next((char for char in key + content if not _is_for_tags(char)), None):
+            raise ConfigurationError(
+                f"{name}: the tag {shown(key)} has the character {wrong!r}: expected letters, digits, blanks and "
+                "_.:/=+-@"
+            )
+
+
+def _is_for_tags(char: str) -> bool:
+    return char in "_.:/=+-@" or category(char)[0] in "LNZ"
 
 
 def check_async(function: object, name: str, *parameters: str) -> None:
@@ -174,4 +198,9 @@ def _is_plain(value: object) -> bool:
 _MAX_SHOWN: Final = 200
 _PLAIN: Final = (str, int, float, type(None), Enum, PurePath)
 _PASSWORD: Final = re.compile(r"://[^/\s]*@|passw|secret|token", re.IGNORECASE)
+MAX_TAGS: Final = 50
+"""The maximum number of tags of a stream or a consumer."""
+_MAX_TAG_KEY: Final = 128
+_MAX_TAG_VALUE: Final = 256
+"""In characters (AWS: TagKey, TagValue)."""
 _VARIADIC: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)

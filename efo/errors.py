@@ -66,6 +66,15 @@ class MissingExtraError(ConfigurationError):
     error_type = "missing_extra"
 
 
+class StreamRecreatedError(ConfigurationError):
+    """Leases, or positions of a sink, belong to a former stream of this name: nothing is read past it (rule R15).
+
+    The message says how efo knows, and how to read the present stream.
+    """
+
+    error_type = "stream_recreated"
+
+
 class HandlerError(ConfigurationError):
     """A handler does not fit efo's interface: it cannot be called, returns the wrong value, or misuses a batch.
 
@@ -164,6 +173,18 @@ class TransportError(EfoError):
     error_type = "transport"
 
 
+class NameResolutionError(TransportError):
+    """The name of the endpoint has no address."""
+
+    error_type = "dns"
+
+
+class ConnectError(TransportError):
+    """No address of the endpoint can be reached: there is no route, or the connection is refused or not answered."""
+
+    error_type = "connect"
+
+
 class WrongEndpointError(TransportError):
     """What answers is not the endpoint that the settings mean: another server, or one that is not trusted.
 
@@ -225,6 +246,17 @@ class CredentialsError(TransportError):
     """
 
     error_type = "credentials"
+
+
+class FaultyHostError(TransportError):
+    """A connection failed as a wrong setting would let it fail, but others have worked: one host is faulty, or was.
+
+    `error_type`: that of the error, a WrongEndpointError, which is not retryable before the first connection.
+    """
+
+    def __init__(self, error: TransportError) -> None:
+        super().__init__(str(error))
+        self.error_type = error.error_type  # type: ignore[misc]  # no other error has a type of its own
 
 
 class SilenceError(TransportError):

@@ -60,14 +60,14 @@ def reason_of(error: BaseException) -> str:
 
 def chain_of(error: BaseException) -> str:
     """Return the classes of an exception and of its causes with the places that raised them, for a line at DEBUG."""
-    return ", from ".join(f"{class_name_of(link)}{_place_of(link)}" for link in _links(error))
+    return ", from ".join(f"{class_name_of(link)}{_place_of(link)}" for link in links_of(error))
 
 
 def traceback_of(error: BaseException) -> str:
     """Return the traceback of an exception and of its causes as Python writes it, with `reason_of` for each text."""
     parts = [
         "".join(["Traceback (most recent call last):\n", *format_tb(link.__traceback__), f"{_named(link)}\n"])
-        for link in _links(error)
+        for link in links_of(error)
     ]
     return "\nThe above exception was the cause of the following one:\n\n".join(reversed(parts))
 
@@ -77,7 +77,7 @@ def _named(error: BaseException) -> str:
     return name if reason == name else f"{name}: {reason.removesuffix(f' ({name})')}"
 
 
-def _links(error: BaseException) -> Iterator[BaseException]:
+def links_of(error: BaseException) -> Iterator[BaseException]:
     """Yield an exception, and those that caused it or were being handled; of a group, its exceptions."""
     waiting, seen = [error], set[int]()
     while waiting and len(seen) < _MAX_LINKS:

@@ -31,7 +31,8 @@ class Record(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
     sequence numbers as integers.
     `approximate_arrival_timestamp`: seconds since the epoch, with milliseconds; 0 if the service did not send it.
     `data`: the payload.
-    `partition_key`: 1 to 256 characters.
+    `partition_key`: 1 to 256 characters; None if the record was put without one, which a stream with the record
+    distribution strategy AUTO allows.
     `encryption_type`: "NONE" or "KMS"; None if the service did not send it.
     `sub_sequence_number`: the index in the KPL aggregate; 0 for a plain record.
     `explicit_hash_key`: decimal digits; only set for records of a KPL aggregate; None if it is not a valid hash key.
@@ -41,7 +42,7 @@ class Record(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
     sequence_number: str
     approximate_arrival_timestamp: float
     data: bytes
-    partition_key: str
+    partition_key: str | None = None
     encryption_type: str | None = None
     sub_sequence_number: int = 0
     explicit_hash_key: str | None = None
@@ -255,7 +256,8 @@ class Batch:
         """Return the records as columns, for pyarrow, pandas, Polars or DuckDB.
 
         The columns have the names of `Record`. `approximate_arrival_timestamp` is in milliseconds, UTC, and null where
-        the service did not send it. Tags are a list of pairs. The schema's metadata has `stream` and `shard_id`.
+        the service did not send it. `partition_key` is null where a record has none. Tags are a list of pairs. The
+        schema's metadata has `stream` and `shard_id`.
         Raises MissingExtraError without pyarrow.
         """
         try:
@@ -310,6 +312,11 @@ class Lease:
     `latest_at`: the time that the checkpoint LATEST stands for: when the lease was created, by the service's clock, in
     seconds since the epoch. So each worker starts at the same place, whenever it takes the lease (rule R4). In a lease
     that was reset, the time that AT_TIMESTAMP stands for. None in rows that other libraries wrote.
+    `stream_created_at`: when the stream was created whose shard this is: a stream is its name and this time (rule R15).
+    None in rows that other libraries and earlier versions wrote, until a worker holds the lease.
+    `unread_since`: every record of the shard that arrived later is still to be read; those before are done, or nobody
+    wanted them. It belongs to the checkpoint, and tells what may have expired unread (rule R5). None if unknown.
+    Times are seconds since the epoch, by the service's clock.
     """
 
     key: str
@@ -325,6 +332,8 @@ class Lease:
     pending_checkpoint: Checkpoint | None = None
     pending_checkpoint_state: bytes | None = None
     throughput_kbps: float | None = None
+    stream_created_at: float | None = None
+    unread_since: float | None = None
 
     @property
     def holder(self) -> str | None:
@@ -355,15 +364,40 @@ class FanOutConsumer:
 class StreamDescription:
     """A stream as DescribeStreamSummary describes it.
 
-    `retention_hours`: RetentionPeriodHours. `key_id`: the KMS key that encrypts its records, None without encryption.
-    `created_at`: StreamCreationTimestamp, in seconds since the epoch; None if the service does not send it.
-    `max_record_bytes`: the maximum size of data and partition key of a record (AWS: MaxRecordSizeInKiB).
+    `retention_hours`: RetentionPeriodHours; AWS has whole hours. `key_id`: the KMS key that encrypts its records, None
+    without encryption. `created_at`: StreamCreationTimestamp, in seconds since the epoch; None if the service does not
+    send it. `max_record_bytes`: the maximum size of data and partition key of a record (AWS: MaxRecordSizeInKiB).
+    `mode`: PROVISIONED or ON_DEMAND; None if the service does not send it. `distribution`: its record distribution
+    strategy: USER_PARTITION_KEY, or AUTO if the service places each record. `queues`: how many queues it has: each
+    counts as a consumer (AWS: QueueCount).
     """
 
     name: str
     arn: str
     status: str
-    retention_hours: int
+    retention_hours: float
     key_id: str | None = None
     created_at: float | None = None
     max_record_bytes: int = 1024 * 1024
+    mode: str | None = None
+    distribution: str = "USER_PARTITION_KEY"
+    queues: int = 0
+
+    @property
+    def is_auto(self) -> bool:
+        """Whether the service distributes the records: keys have no order then, and records may have none."""
+        return self.distribution == "AUTO"
+
+
+@dataclass(frozen=True, slots=True)
+class AccountLimits:
+    """How much of its quotas an account uses in a region (AWS: DescribeLimits).
+
+    `open_shards`, `shard_limit`: of all provisioned streams. `on_demand_streams`, `on_demand_limit`: streams in
+    ON_DEMAND mode.
+    """
+
+    open_shards: int
+    shard_limit: int
+    on_demand_streams: int
+    on_demand_limit: int

@@ -63,6 +63,16 @@ class RecordsNotDelivered(msgspec.Struct, frozen=True):
     detail: str
 
 
+class DistributionChanged(msgspec.Struct, frozen=True):
+    """A producer's stream has another record distribution strategy. `strategy`: AUTO or USER_PARTITION_KEY.
+
+    `settings`: those of the producer that have no effect with AUTO: aggregate, ordered.
+    """
+
+    strategy: str
+    settings: tuple[str, ...]
+
+
 class ShardMapChanged(msgspec.Struct, frozen=True):
     """A producer uses another list of open shards. `shards`: how many.
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final, Literal, get_args
 
 from efo.arn import parse_consumer
-from efo.checks import check_callable, check_count, check_number, check_text, check_type, shown
+from efo.checks import check_callable, check_count, check_number, check_tags, check_text, check_type, shown
 from efo.errors import ConfigurationError
+from efo.identity import time_text
 from efo.model import Checkpoint, Lease, Position, PositionType, is_decimal
 from efo.protocol.aggregation import AggregateMode
 from efo.protocol.assignment.balance import balanced_assignment
@@ -49,6 +50,10 @@ LATEST: Final = Position.latest()
 TRIM_HORIZON: Final = Position.trim_horizon()
 """At the oldest record that the stream retains."""
 
+CLOCK_ERROR: Final = 300.0
+"""Seconds by which a time may be in the future and still means now: what the clocks of two hosts may differ by, as far
+as AWS accepts a signature."""
+
 _INITIAL: Final = {
     PositionType.TRIM_HORIZON: Checkpoint.TRIM_HORIZON,
     PositionType.LATEST: Checkpoint.LATEST,
@@ -78,12 +83,13 @@ class ConsumerSettings:
     Subscriptions:
     `consumer_name`: the fan-out consumer's name; it is registered if it does not exist. None: the application's name.
     `consumer_arn`: a fan-out consumer that somebody else registers, as in another account; it is never registered here.
+    `consumer_tags`: tags that the fan-out consumer gets when it is registered here; one that exists keeps its own.
     `subscribes_per_second`: the subscribe budget of this worker (rule R6).
     `stream_window`: how much may arrive for a shard before its reader takes it (rule R9).
     `unsubscribe_idle_after`: a subscription whose reader takes nothing for this long is closed. It is opened again
     when the reader continues (rule R9).
     `timing`: renewal and liveness of subscriptions (rules R7, R8).
-    `aggregates`: what to do with records of a KPL aggregate that belong to another shard.
+    `aggregates`: what to do with user records of an aggregate whose hash key is outside the shard's range (rule R17).
 
     Progress and leases:
     `checkpoint_interval`: how often progress is saved; without records, every few minutes only.
@@ -115,11 +121,12 @@ class ConsumerSettings:
     fanout_retry_interval: float = 300.0
     consumer_name: str | None = None
     consumer_arn: str | None = None
+    consumer_tags: Mapping[str, str] = field(default_factory=dict, hash=False)
     subscribes_per_second: float = SUBSCRIBES_PER_SECOND
     stream_window: int = STREAM_WINDOW
     unsubscribe_idle_after: float = 60.0
     timing: SubscriptionTiming = field(default_factory=SubscriptionTiming)
-    aggregates: AggregateMode = AggregateMode.FILTER
+    aggregates: AggregateMode = AggregateMode.DEDUPLICATE
     checkpoint_interval: float = 5.0
     failover_time: float = 10.0
     graceful_handoff: bool = True
@@ -170,6 +177,10 @@ class ConsumerSettings:
             raise ConfigurationError(
                 "consumer_arn has no effect with read_mode='polling', which needs no fan-out consumer: remove it"
             )
+        if self.read_mode == "polling" and self.consumer_tags:
+            raise ConfigurationError(
+                "consumer_tags has no effect with read_mode='polling', which registers no fan-out consumer: remove it"
+            )
 
     def _check_consumer(self) -> None:
         if self.consumer_name is not None:
@@ -180,6 +191,11 @@ class ConsumerSettings:
                 raise ConfigurationError(
                     f"consumer_name {self.consumer_name!r} is not that of consumer_arn: remove it, or write {name!r}"
                 )
+        check_tags("consumer_tags", self.consumer_tags)
+        if self.consumer_tags and self.consumer_arn is not None:
+            raise ConfigurationError(
+                "consumer_tags has no effect with consumer_arn, whose consumer is registered by its owner: remove it"
+            )
 
     def _check_shards(self) -> None:
         shards: object = self.shards
@@ -249,6 +265,29 @@ def parse_position(value: PositionLike, name: str) -> Position:
         f"{name}={shown(value)}: expected efo.TRIM_HORIZON, efo.LATEST, another efo.Position, or a time such as "
         "'2026-01-31T12:00:00Z'"
     )
+
+
+def pinned(position: Position, now: float, name: str) -> Position:
+    """Return the position as a place that later records do not move: LATEST becomes the time `now`.
+
+    A time in the future is `now` too, if the clocks of two hosts may differ by that much: Kinesis refuses times in its
+    future. `now`: by the service's clock, seconds since the epoch. Raises ConfigurationError for a later time.
+    """
+    if position.type is PositionType.LATEST:
+        return Position.at_timestamp(now)
+    if position.timestamp is None or position.timestamp <= now:
+        return position
+    refuse_future(position.timestamp, now, name)
+    return Position.at_timestamp(now)
+
+
+def refuse_future(timestamp: float, now: float, name: str) -> None:
+    """Raise ConfigurationError if a time is so far in the future that no error of a clock explains it."""
+    if timestamp > now + CLOCK_ERROR:
+        raise ConfigurationError(
+            f"{name}: {time_text(timestamp)} is in the future, and it is {time_text(now)} now: no record can have that "
+            "time yet; write LATEST to begin with the next record, or a time that is over"
+        )
 
 
 def _check_position(position: Position, name: str) -> None:

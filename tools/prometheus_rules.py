@@ -238,6 +238,16 @@ ALERTS: Final = (
         "Shards that failed and are not read: {{ $value }}. Look in the log for shard_isolated, and remove the cause.",
     ),
     Alert(
+        "EfoRecordsExpired",
+        "critical",
+        "1m",
+        increase("efo_record_expired_time_seconds_total", "15m", _STREAM) + " > 0",
+        f"{_OF_STREAM}: records expired unread",
+        "Time in which records arrived that expired before they were read, if there were any, in 15 minutes: "
+        "{{ $value | humanizeDuration }}. Look in the log for records_expired, and increase the stream's retention "
+        "period.",
+    ),
+    Alert(
         "EfoRecordsSkipped",
         "critical",
         "1m",
@@ -254,6 +264,15 @@ ALERTS: Final = (
         f"{_OF_STREAM}: records were dead-lettered",
         "Records that were refused, in 15 minutes: {{ $value }}. Look in the dead-letter topic, and correct their "
         "producer or the sink.",
+    ),
+    Alert(
+        "EfoRecordsFiltered",
+        "warning",
+        "1m",
+        increase('efo_record_filtered_total{efo_aggregate_mode!="deduplicate"}', "15m", _STREAM) + " > 0",
+        f"{_OF_STREAM}: user records of aggregates are filtered out",
+        "User records of other shards' hash keys, in 15 minutes: {{ $value }}. Unless their producer puts them again, "
+        'they are lost: set [consumer] aggregates = "deduplicate".',
     ),
     Alert(
         "EfoDecodeErrors",

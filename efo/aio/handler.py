@@ -9,7 +9,7 @@ from dataclasses import replace
 from efo.consumer.handlers.handler import BatchHandler, Flush, RecordHandler
 from efo.consumer.handlers.handler import Handler as TrioHandler
 from efo.doors.calls import outside
-from efo.events import Observer, ignore_events
+from efo.events import Observer
 from efo.protocol.failure import FailurePolicy, OnError
 
 
@@ -28,7 +28,7 @@ class Handler(TrioHandler):
         on_error: OnError | None = None,
         flush: Flush | None = None,
         key_concurrency: int = 1,
-        observer: Observer = ignore_events,
+        observer: Observer | None = None,
         rng: random.Random | None = None,
     ) -> None:
         check = TrioHandler(handler, record_handler=record_handler, on_error=on_error, flush=flush)

@@ -15,7 +15,6 @@ from efo.doors.opening import consumer_engine
 from efo.doors.options import OpenOptions, Stream
 from efo.protocol.failure import OnError
 from efo.settings import PositionLike, settings_from
-from efo.telemetry.log import LoggingObserver
 
 
 @asynccontextmanager
@@ -48,16 +47,13 @@ async def consume(
     It is `efo.consume` for asyncio, with the same arguments. To drain it, or to pause and seek, use `open_consumer` and
     `consumer.run(efo.aio.Handler(handle))`. Raises EfoError, and what the handler raises.
     """
-    settings, observer = settings_from(options.get("settings"), initial_position), options.get("observer")
-    observer = LoggingObserver() if observer is None else observer
+    options["settings"] = settings_from(options.get("settings"), initial_position)
     reader = Handler(
         handler,
         record_handler=record_handler,
         on_error=on_error,
         flush=flush,
         key_concurrency=key_concurrency,
-        observer=observer,
     )
-    options["settings"], options["observer"] = settings, observer
     async with open_consumer(stream, **options) as consumer:
         await consumer.run(reader)

@@ -40,7 +40,7 @@ class Producer(DoorProducer):
     Each call passes from one thread to another: for many records, `put_many` costs much less than `put`.
     """
 
-    async def put(self, data: Any, partition_key: str, explicit_hash_key: str | None = None) -> Delivery:
+    async def put(self, data: Any, partition_key: str | None = None, explicit_hash_key: str | None = None) -> Delivery:
         """Take a record, and return its delivery. Waits only while the buffer is full: see `efo.Producer.put`."""
         put = self._engine.run(self._engine.value.put, data, partition_key, explicit_hash_key)
         return Delivery(self._engine, await outcome_of(put))

@@ -16,7 +16,6 @@ from efo.consumer.handlers.processor import ProcessorReader
 from efo.consumer.shard_task import ShardReader as TrioReader
 from efo.doors.engine import Engine, Run
 from efo.doors.reading import C, DoorReading
-from efo.doors.streams import StreamHandlers
 from efo.model import Batch
 
 
@@ -36,14 +35,14 @@ class LoopReading(DoorReading[C]):
         self._has_ended = False
         self._thread = get_ident()
 
-    async def run(self, reader: ShardReader | Handler | ProcessorReader | StreamHandlers) -> None:
+    async def run(self, reader: ShardReader | Handler | ProcessorReader) -> None:
         """Read shards until `drain`: as `efo.Consumer.run`, with a reader that runs on asyncio.
 
         `reader`: an async function of an `efo.aio.ShardStream`, an `efo.aio.Handler` or an `efo.aio.ProcessorReader`.
         A cancellation cancels the reader's tasks, waits until they have ended, and saves what was acked.
         """
         on_trio: TrioReader
-        if isinstance(reader, Handler | ProcessorReader | StreamHandlers):
+        if isinstance(reader, Handler | ProcessorReader):
             on_trio = reader
         else:
             check_async(reader, "reader", "shard")

@@ -12,10 +12,8 @@ from efo.aio.loop_side import LoopSide
 from efo.aio.session import open_engine
 from efo.checks import check_async
 from efo.consumer.handlers.handler import BatchHandler, Flush, RecordHandler
-from efo.consumer.streams.opening import logging_observer
 from efo.doors.calls import outside
-from efo.doors.streams import Clients, StreamHandlers, StreamLike, StreamsOptions, streams_engine
-from efo.events import Observer, ignore_events
+from efo.doors.streams import Clients, StreamLike, StreamsOptions, streams_engine
 from efo.protocol.failure import OnError
 from efo.settings import PositionLike, settings_from
 
@@ -59,20 +57,13 @@ async def consume_streams(
     It is `efo.consume_streams` for asyncio, with the same arguments. To add and remove streams, use `open_streams`.
     Raises EfoError, and what the handler and a tracker raise.
     """
-
-    def make(observer: Observer) -> Handler:
-        return Handler(
-            handler,
-            record_handler=record_handler,
-            on_error=on_error,
-            flush=flush,
-            key_concurrency=key_concurrency,
-            observer=observer,
-        )
-
-    make(ignore_events)  # it refuses wrong arguments at the call
-    reader = StreamHandlers(make, options.get("observer", logging_observer))
+    reader = Handler(
+        handler,
+        record_handler=record_handler,
+        on_error=on_error,
+        flush=flush,
+        key_concurrency=key_concurrency,
+    )
     options["settings"] = settings_from(options.get("settings"), initial_position)
-    options["observer"] = reader.observer_of
     async with open_streams(streams, **options) as consumer:
         await consumer.run(reader)

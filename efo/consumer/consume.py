@@ -15,7 +15,6 @@ from efo.kinesis.client import KinesisClient
 from efo.leases.store import LeaseStore
 from efo.protocol.failure import OnError
 from efo.settings import ConsumerSettings, OnServiceError, PositionLike, settings_from
-from efo.telemetry.log import LoggingObserver
 
 if TYPE_CHECKING:
     from efo.telemetry.spans import OtelTracing
@@ -71,14 +70,12 @@ async def consume(
     handler raises.
     """
     settings = settings_from(settings, initial_position)
-    observer = LoggingObserver() if observer is None else observer
     reader = Handler(
         handler,
         record_handler=record_handler,
         on_error=on_error,
         flush=flush,
         key_concurrency=key_concurrency,
-        observer=observer,
     )
     opening = open_consumer(
         stream,

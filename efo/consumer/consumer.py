@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from efo.checks import check_async
 from efo.consumer.deaggregation import Deaggregator
+from efo.consumer.expired_records import ExpiredRecords
 from efo.consumer.shard_sources import ShardSources
 from efo.consumer.shard_stream import ShardStream
 from efo.consumer.shard_sync import ShardSync
@@ -42,13 +43,14 @@ from efo.events import (
 )
 from efo.exception_groups import collapse_groups
 from efo.kinesis.client import KinesisClient
+from efo.kinesis.identity import StreamIdentity
 from efo.leases.keeper import HeldLease, LeaseKeeper
 from efo.leases.store import LeaseStore
 from efo.model import Checkpoint, Lease, Position, Shard
 from efo.protocol.joint_assignment import TableAssignment
 from efo.protocol.lineage import has_lineage, is_startable
 from efo.protocol.reading import LeaseCounts, ShardReading
-from efo.settings import ConsumerSettings, OnServiceError, PositionLike, parse_position
+from efo.settings import ConsumerSettings, OnServiceError, PositionLike, parse_position, pinned
 
 if TYPE_CHECKING:
     from efo.telemetry.spans import Spans
@@ -69,6 +71,7 @@ class Consumer:
         worker_id: str,
         on_service_error: OnServiceError,
         sources: ShardSources,
+        identity: StreamIdentity,
         observer: Observer,
         spans: Spans | None,
         rng: random.Random,
@@ -101,7 +104,9 @@ class Consumer:
         self._sources = sources
         self._observer = observer
         self._spans = spans
-        self._shard_sync = ShardSync(kinesis, store, settings, self._keeper, observer, rng.random)
+        self._service_time = kinesis.service_time or kinesis.clock
+        self._shard_sync = ShardSync(kinesis, store, settings, self._keeper, observer, rng.random, identity)
+        self._expired = ExpiredRecords(identity, self._service_time, observer)
         self._started: set[str] = set()
         self._running: dict[str, ShardStream] = {}
         self._abandoned: dict[str, ShardReading] = {}  # that no worker is known to read
@@ -129,6 +134,7 @@ class Consumer:
             with collapse_groups():
                 async with trio.open_nursery() as background:
                     await background.start(self._shard_sync.run)
+                    background.start_soon(self._expired.run)
                     self._observer(ShardsCounted(self._counts()))
                     async with trio.open_nursery() as shards:
                         while not self._draining:
@@ -276,7 +282,7 @@ class Consumer:
         return counts
 
     def _on_scan(self) -> None:
-        """Report the counts if they may have changed, and forget abandoned shards that another worker reads.
+        """Report the counts if they may have changed. Forget abandoned shards that another worker reads, and cooldowns.
 
         Called after a lease scan, which visits all leases.
         """
@@ -284,6 +290,7 @@ class Consumer:
             lease = self._keeper.leases.get(key)
             if lease is None or lease.is_finished or lease.owner not in {None, self.worker_id}:
                 del self._abandoned[key]
+        self._isolated = {key: found for key, found in self._isolated.items() if trio.current_time() < found[0]}
         if self._are_counts_outdated:
             self._are_counts_outdated = False
             self._observer(ShardsCounted(self._counts()))
@@ -365,20 +372,26 @@ class Consumer:
 
     def _open(self, held: HeldLease, attempts: trio.Nursery) -> ShardStream:
         lease = held.lease
-        range_of = self._shard_sync.range_of(lease)
         shard = self._running[lease.key] = ShardStream(
             self._kinesis.stream,
             lease.key,
             lease.checkpoint,
             subscribe=partial(self._sources.open, attempts, lease.key),
             initial=self._initial_of(lease),
+            unread=self._expired.of_shard(lease),
             pin=self._shard_sync.pinned,
-            deaggregator=Deaggregator(lease.key, range_of, self._settings.aggregates, self._observer),
+            deaggregator=Deaggregator(
+                lease.key,
+                self._shard_sync.range_of(lease),
+                self._settings.aggregates,
+                self._observer,
+                self._shard_sync.ancestors_of(lease),
+            ),
             clock=self._kinesis.clock,
             observer=self._observer,
             spans=None if self._spans is None else self._spans.of_shard(lease.key),
         )
-        held.reader = shard
+        held.reader, held.unread_since = shard, lambda: shard.unread_since
         self._abandoned.pop(lease.key, None)
         self._observer(ShardStarted(lease.key, lease.checkpoint))
         if (start := self._start_of(lease)) is not None:
@@ -393,7 +406,9 @@ class Consumer:
         if not is_new or self._settings.start_at is None:
             return None
         start = self._settings.start_at(lease)
-        return start if start is None or isinstance(start, Checkpoint) else parse_position(start, "start_at")
+        if start is None or isinstance(start, Checkpoint):
+            return start
+        return pinned(parse_position(start, "start_at"), self._service_time(), "start_at")
 
 
 def _error_type(error: Exception) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from efo.events import AggregateDamaged, Observer, RecordsFiltered
@@ -25,13 +25,22 @@ class Part(NamedTuple):
 
 
 class Deaggregator:
-    """Deaggregates the records of one shard, and reports the records that it drops."""
+    """Deaggregates the records of one shard, and reports the records that it filters out.
+
+    `ancestors`: the hash-key ranges of the shard's ancestors, as far as they are known (rule R17).
+    """
 
     def __init__(
-        self, shard_id: str, hash_key_range: HashKeyRange | None, aggregates: AggregateMode, observer: Observer
+        self,
+        shard_id: str,
+        hash_key_range: HashKeyRange | None,
+        aggregates: AggregateMode,
+        observer: Observer,
+        ancestors: Iterable[HashKeyRange] = (),
     ) -> None:
         self._shard_id = shard_id
-        self._filter = ShardFilter(hash_key_range, aggregates)
+        self._filter = ShardFilter(hash_key_range, aggregates, ancestors)
+        self._mode = aggregates
         self._observer = observer
 
     def deaggregate(
@@ -72,7 +81,7 @@ class Deaggregator:
         if problem is not None:
             self._observer(AggregateDamaged(self._shard_id, record.sequence_number, problem))
         if filtered:
-            self._observer(RecordsFiltered(self._shard_id, record.sequence_number, filtered))
+            self._observer(RecordsFiltered(self._shard_id, record.sequence_number, filtered, self._mode))
 
 
 def _after(records: tuple[Record, ...], after: Checkpoint) -> tuple[Record, ...]:

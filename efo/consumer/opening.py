@@ -12,11 +12,12 @@ connections close.
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Final, get_args
 
 import trio
 
@@ -24,15 +25,18 @@ from efo.checks import check_callable, check_text, check_type, shown
 from efo.consumer.consumer import Consumer
 from efo.consumer.shard_sources import ShardSources
 from efo.consumer.worker_id import worker_slot
-from efo.errors import ConfigurationError
-from efo.events import ConsumerOpened, Observer, WorkerStarted
+from efo.errors import ConfigurationError, LeaseStoreUnavailableError
+from efo.events import ConsumerOpened, Observer, StartDelayed, WorkerStarted
 from efo.exception_groups import collapse_groups
 from efo.kinesis.client import KinesisClient, check_stream, open_client
 from efo.kinesis.connection_pool import ConnectionPool
+from efo.kinesis.identity import StreamIdentity
 from efo.kinesis.registration import Registration
+from efo.kinesis.starting import StartingControlPlane
 from efo.kinesis.subscribe_limiter import LimitsSubscribes
 from efo.leases.opening import open_lease_store
 from efo.leases.store import LeaseStore
+from efo.protocol.backoff import Backoff
 from efo.protocol.joint_assignment import TableAssignment
 from efo.settings import ConsumerSettings, OnServiceError
 from efo.telemetry.combined import combine_observers
@@ -41,6 +45,10 @@ from efo.telemetry.tracing import open_spans
 
 if TYPE_CHECKING:
     from efo.telemetry.spans import OtelTracing
+
+
+LEASE_STORE_SECONDS: Final = 30.0
+"""How long a start waits for a lease store that is unavailable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +144,18 @@ async def open_sharing(
             server_address=kinesis.authority,
         )
         observer = combine_observers(observer, *(() if spans is None else (spans,)))
+        starting = StartingControlPlane(kinesis.control_plane, observer, rng)
+        kinesis, observer = replace(kinesis, control_plane=starting.plane), combine_observers(observer, starting)
         observer(WorkerStarted(worker_id))
+        identity = StreamIdentity(kinesis.control_plane, trio.current_time())
         registration = Registration(
-            kinesis.control_plane, settings.consumer_name or application, observer, settings.consumer_arn
+            kinesis.control_plane,
+            settings.consumer_name or application,
+            observer,
+            settings.consumer_arn,
+            settings.consumer_tags,
+            identity,
+            waits_for_room=settings.read_mode == "fanout",
         )
         pool = ConnectionPool(
             kinesis.connect, address=kinesis.authority, stream_window=settings.stream_window, observer=observer
@@ -147,6 +164,7 @@ async def open_sharing(
             kinesis,
             settings,
             registration,
+            identity,
             pool=pool,
             limiter=None if shared is None else shared.limiter,
             waits=on_service_error == "stop",
@@ -160,7 +178,9 @@ async def open_sharing(
                 connections.start_soon(_run_sources, sources, readable)
                 # Meanwhile the store opens: a server of its own may take as long to respond.
                 location = region or kinesis.region
-                async with open_lease_store(leases, application, kinesis.stream, location, proxy_url) as store:
+                async with AsyncExitStack() as storing:
+                    opening = partial(open_lease_store, leases, application, kinesis.stream, location, proxy_url)
+                    store = await _opened(storing, opening, observer, rng)
                     await readable.wait()
                     consumer = Consumer(
                         kinesis,
@@ -169,6 +189,7 @@ async def open_sharing(
                         worker_id=worker_id,
                         on_service_error=on_service_error,
                         sources=sources,
+                        identity=identity,
                         observer=observer,
                         spans=spans,
                         rng=rng,
@@ -193,6 +214,29 @@ def check_arguments(
     if on_service_error not in get_args(OnServiceError):
         raise ConfigurationError(f"on_service_error={shown(on_service_error)}: expected 'stop' or 'isolate'")
     check_callable("observer", observer, "a function of an event, or None", "event")
+
+
+async def _opened(
+    stack: AsyncExitStack,
+    opening: Callable[[], AbstractAsyncContextManager[LeaseStore]],
+    observer: Observer,
+    rng: random.Random,
+) -> LeaseStore:
+    """Open the lease store; wait a while for a server that does not answer, or throttles a fleet that starts together.
+
+    Raises LeaseStoreUnavailableError after LEASE_STORE_SECONDS, and EfoError.
+    """
+    deadline = trio.current_time() + LEASE_STORE_SECONDS
+    backoff = Backoff(rng.random, initial=1.0, limit=10.0)
+    while True:
+        try:
+            return await stack.enter_async_context(opening())
+        except LeaseStoreUnavailableError as error:
+            delay = backoff.next()
+            if trio.current_time() + delay >= deadline:
+                raise
+            observer(StartDelayed("leases", error.error_type, str(error), delay))
+        await trio.sleep(delay)
 
 
 async def _run_sources(sources: ShardSources, readable: trio.Event) -> None:

@@ -12,6 +12,7 @@ from efo.errors import AccessDeniedError, EfoError, RejectedCredentialsError
 from efo.events import Observer, ReadModeChanged
 from efo.kinesis.client import KinesisClient
 from efo.kinesis.connection_pool import ConnectionPool
+from efo.kinesis.identity import StreamIdentity
 from efo.kinesis.missing_shards import MissingShards
 from efo.kinesis.polling.auto_source import AutoSource
 from efo.kinesis.polling.calls import PollCaller
@@ -41,6 +42,7 @@ class ShardSources:
         kinesis: KinesisClient,
         settings: ConsumerSettings,
         registration: Registration,
+        identity: StreamIdentity,
         *,
         pool: ConnectionPool,
         limiter: LimitsSubscribes | None = None,
@@ -60,7 +62,7 @@ class ShardSources:
             limiter = self._own_limiter = SubscribeLimiter(settings.subscribes_per_second)
         self._limiter = limiter
         self._fan_out = FanOut(registration, retry_interval=settings.fanout_retry_interval, observer=observer)
-        self._missing_shards = MissingShards(kinesis.control_plane)
+        self._missing_shards = MissingShards(kinesis.control_plane, identity)
         self._subscriber = SubscribeCaller(
             pool,
             sign=kinesis.sign,

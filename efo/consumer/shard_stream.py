@@ -13,8 +13,9 @@ import trio
 from efo.checks import check_type
 from efo.consumer.acks import check_index, record_index
 from efo.consumer.deaggregation import Deaggregator, Part
+from efo.consumer.expired_records import ShardUnread
 from efo.consumer.positions import checkpoint_before, start_position
-from efo.errors import ConfigurationError, ShardGoneError, ShardNotReadError
+from efo.errors import ConfigurationError, ServiceError, ShardGoneError, ShardNotReadError
 from efo.events import (
     AcksOverdue,
     BatchDelivered,
@@ -26,6 +27,7 @@ from efo.events import (
     ShardRepositioned,
     ShardResumed,
 )
+from efo.identity import check_refusal
 from efo.kinesis.shard_source import ShardEnd, ShardSource
 from efo.model import Batch, Checkpoint, ChildShard, Position, Record
 from efo.protocol.messages import SubscribeToShardEvent
@@ -67,7 +69,8 @@ class ShardStream:
 
     `stream`: the stream's name. `shard_id`: the shard's id. `checkpoint`: the checkpoint of the lease, or of the last
     seek, after which it reads. `bytes_received`: the size of the data of all Kinesis records received. `acks`: grows
-    with each ack and each seek. `is_lost`: whether its lease was lost: its reader is being cancelled.
+    with each ack and each seek. `is_lost`: whether its lease was lost: its reader is being cancelled. `unread`: since
+    when records of it are unread, which may expire. `observer`: takes the diagnostic events of its consumer.
     """
 
     def __init__(
@@ -78,6 +81,7 @@ class ShardStream:
         *,
         subscribe: Callable[[Position], ShardSource],
         initial: Position,
+        unread: ShardUnread,
         pin: Callable[[Position], Position],
         deaggregator: Deaggregator,
         clock: Callable[[], float],
@@ -94,11 +98,12 @@ class ShardStream:
         self.acks: int = 0
         self.is_lost: bool = False
         self._position = start_position(checkpoint, initial)
+        self.unread = unread
         self._subscribe = subscribe
         self._pin = pin
         self._deaggregator = deaggregator
         self._clock = clock
-        self._observer = observer
+        self.observer = observer
         self._spans = spans
         self._subscription: ShardSource | None = None
         self._now = trio.lowlevel.current_clock().current_time  # a third of the calls of trio.current_time
@@ -198,7 +203,11 @@ class ShardStream:
             self._position = self._pin(to)
             self.checkpoint = checkpoint_before(self._position)
             self._progress.restart()
+            self.unread.restart(self._position.timestamp)
         else:
+            # A sink may be ahead of the lease: what may be unread since then includes what is unread now.
+            since = self.unread.since if self.checkpoint <= to else None
+            self.unread.restart(since, None if to.is_sentinel else to.sequence_number)
             self._position = start_position(to, self._position)
             self.checkpoint = to
             self._progress.restart(None if to.is_sentinel else to)
@@ -208,21 +217,21 @@ class ShardStream:
         self._batch, self._event, self._is_at_end = None, None, False
         # What was known before does not hold at the new place.
         self._known_since, self._last_event_at, self._unsaved_since = self._now(), None, None
-        self._observer(ShardRepositioned(self.shard_id, to))
+        self.observer(ShardRepositioned(self.shard_id, to))
         self._interrupt()
 
     def pause(self) -> None:
         """Deliver no more batches until `resume`. Batches already delivered are still to be processed and acked."""
         if not self._is_paused:
             self._is_paused = True
-            self._observer(ShardPaused(self.shard_id))
+            self.observer(ShardPaused(self.shard_id))
             self._interrupt()
 
     def resume(self) -> None:
         """Continue after `pause`, without loss or repetition."""
         if self._is_paused:
             self._is_paused = False
-            self._observer(ShardResumed(self.shard_id))
+            self.observer(ShardResumed(self.shard_id))
             self._interrupt()
 
     def drain(self) -> None:
@@ -245,6 +254,13 @@ class ShardStream:
     def acked(self) -> Checkpoint | None:
         """The checkpoint up to which everything is acked; None if nothing was acked and no record was read before."""
         return self._progress.checkpoint
+
+    @property
+    def unread_since(self) -> float | None:
+        """Since when records may be unread, as of `acked` (`Lease.unread_since`); None if unknown."""
+        if self._unacked:
+            return next(iter(self._unacked.values())).oldest or None
+        return self.unread.since if self._event is None else None
 
     @property
     def has_unacked(self) -> bool:
@@ -328,7 +344,7 @@ class ShardStream:
             if delivered := self._unacked.pop(number, None):
                 now, wall = self._now(), self._clock()
                 oldest, newest = delivered.oldest, delivered.newest  # 0: the service did not send it
-                self._observer(
+                self.observer(
                     RecordsProcessed(
                         self.shard_id,
                         delivered.records,
@@ -356,7 +372,7 @@ class ShardStream:
                 batch, self._batch = self._batch, None
                 if self._unsaved_since is None:
                     self._unsaved_since = self._now()
-                self._observer(BatchDelivered(self.shard_id, len(batch.records)))
+                self.observer(BatchDelivered(self.shard_id, len(batch.records)))
                 return batch
         self._has_ended = True
         raise StopAsyncIteration
@@ -386,8 +402,12 @@ class ShardStream:
             event: SubscribeToShardEvent | ShardEnd | None = await subscription.receive()
         except ShardGoneError:
             # Nothing of it can be read any more, and it announces no children: a shard sync finds them.
-            self._observer(ShardGone(self.shard_id, self._progress.checkpoint or self.checkpoint))
+            self.observer(ShardGone(self.shard_id, self._progress.checkpoint or self.checkpoint))
+            self.unread.gone()
             event = ShardEnd(())
+        except ServiceError as error:
+            check_refusal(error, self.stream, self.shard_id, subscription.position)
+            raise
         finally:
             self._idle_since, self._wanted_since = self._now(), None
         # None after an interrupt. A seek may come while the event is on its way.
@@ -401,6 +421,7 @@ class ShardStream:
         self._is_at_end = event.continuation_sequence_number is None
         self.millis_behind_latest = event.millis_behind_latest
         self._last_event_at = now
+        self.unread.received(event.records, event.millis_behind_latest)
         data = [record.data for record in event.records]
         self._event_bytes = sum(map(len, data))
         self.bytes_received += self._event_bytes
@@ -442,7 +463,7 @@ class ShardStream:
             return
         self._overdue_at = 2 * len(self._unacked)
         records = sum(delivered.records for delivered in self._unacked.values())
-        self._observer(AcksOverdue(self.shard_id, len(self._unacked), records, age))
+        self.observer(AcksOverdue(self.shard_id, len(self._unacked), records, age))
 
     def _unsubscribe(self, reason: EndReason) -> None:
         if self._subscription is not None:

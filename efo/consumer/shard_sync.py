@@ -13,23 +13,35 @@ from typing import Final
 
 import trio
 
+from efo.consumer.recreation import RecreationCheck
 from efo.errors import LeaseStoreUnavailableError, ServiceError, TransportError
-from efo.events import HashRangeHoleFound, Observer, ParentCycleFound, ShardsListed, ShardSyncFailed
+from efo.events import (
+    HashRangeHoleFound,
+    Observer,
+    ParentCycleFound,
+    ShardsListed,
+    ShardSyncFailed,
+    StreamIdentified,
+)
 from efo.kinesis.client import KinesisClient
+from efo.kinesis.identity import StreamIdentity
 from efo.leases.held_lease import report_store_call
 from efo.leases.keeper import LeaseKeeper
 from efo.leases.store import LeaseStore
-from efo.model import Checkpoint, HashKeyRange, Lease, Position, PositionType, Shard
+from efo.model import Checkpoint, HashKeyRange, Lease, Position, Shard
 from efo.protocol.audit import HashRangeAudit
+from efo.protocol.backoff import Backoff
 from efo.protocol.cleanup import deletable_leases
-from efo.protocol.lineage import leases_to_create, parent_cycles, without_ancestors
-from efo.settings import ConsumerSettings
+from efo.protocol.lineage import ancestor_ranges, leases_to_create, parent_cycles, without_ancestors
+from efo.settings import ConsumerSettings, pinned
 
 AUDITS: Final = 20
 """Audits of the hash-key ranges between two shard syncs. They use the leases that the keeper has read anyway."""
 MARGIN: Final = 5.0
 """Seconds by which the times of shards and of records may differ. A shard that ended this shortly before AT_TIMESTAMP
 is read too, since it may contain records of that time."""
+LISTING_LAG: Final = 300.0
+"""Seconds by which ListShards may be late if no time for the clean-up of leases says so."""
 JITTER: Final = 0.25
 """By up to this share of the interval a shard sync is sooner: workers that start together do not list together for
 ever. ListShards has a limit for the whole stream."""
@@ -51,6 +63,7 @@ class ShardSync:
         keeper: LeaseKeeper,
         observer: Observer,
         random: Callable[[], float],
+        identity: StreamIdentity,
     ) -> None:
         self.initial: Position | None = None
         self._kinesis = kinesis
@@ -61,24 +74,37 @@ class ShardSync:
         self._random = random
         self._cleanup_after = inf if settings.lease_cleanup_after is None else settings.lease_cleanup_after
         self._audit = HashRangeAudit()
-        self._ranges: dict[str, HashKeyRange] = {}
+        self._listed: dict[str, Shard] = {}
         self.shards: Sequence[Shard] = ()
         self._deletable_since: dict[str, float] = {}
         self._cycles: list[tuple[str, ...]] = []
+        self._service_time = kinesis.service_time or kinesis.clock
+        self._identity = identity
+        self._is_identified = False
+        lag = LISTING_LAG if settings.lease_cleanup_after is None else settings.lease_cleanup_after / 2
+        self._recreation = RecreationCheck(kinesis.stream, kinesis.control_plane, identity, lag)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Sync until cancelled. Raises EfoError: at first for any failure, later only if the lease store is corrupt."""
+        """Sync until cancelled.
+
+        Raises EfoError: if Kinesis refuses the first one, or the lease store is corrupt or of another stream.
+        """
         started = False
+        backoff = Backoff(self._random, initial=1.0)
         while True:
             try:
                 await self._sync_in_time()
             except (ServiceError, TransportError, LeaseStoreUnavailableError) as error:
-                # At the start the operator should see a failure. Later, the known shards are read on.
-                if not started:
+                # At the start the operator should see a failure, but the lease store was there when it was opened.
+                # Later, the known shards are read on.
+                if not started and not isinstance(error, LeaseStoreUnavailableError):
                     raise
                 self._observer(ShardSyncFailed(error.error_type, str(error)))
+                if not started:
+                    await trio.sleep(backoff.next())
+                    continue
             else:
-                self._observer(ShardsListed(len(self._ranges)))
+                self._observer(ShardsListed(len(self._listed)))
             if not started:
                 started = True
                 task_status.started()
@@ -86,19 +112,25 @@ class ShardSync:
                 await self._wait_for_hole()
 
     def pinned(self, position: Position) -> Position:
-        """Return LATEST as the current time of the service, so that a failed first connection skips nothing (R4)."""
-        if position.type is not PositionType.LATEST:
-            return position
-        return Position.at_timestamp((self._kinesis.service_time or self._kinesis.clock)())
+        """Return LATEST as the current time of the service, so that a failed first connection skips nothing (R4).
+
+        Raises ConfigurationError for a time in the future; one within the error of clocks is the current time.
+        """
+        return pinned(position, self._service_time(), "the position")
 
     @property
     def listed(self) -> Collection[str]:
         """The ids of the shards of the last listing."""
-        return self._ranges.keys()
+        return self._listed.keys()
 
     def range_of(self, lease: Lease) -> HashKeyRange | None:
         """Return the hash-key range of a shard, from its lease or else from ListShards."""
-        return lease.hash_key_range or self._ranges.get(lease.key)
+        listed = self._listed.get(lease.key)
+        return lease.hash_key_range or (None if listed is None else listed.hash_key_range)
+
+    def ancestors_of(self, lease: Lease) -> list[HashKeyRange]:
+        """Return the hash-key ranges of a shard's ancestors, as far as they are known (rule R17)."""
+        return ancestor_ranges(lease.key, self._keeper.leases, self._listed, lease.parents)
 
     async def _wait_for_hole(self) -> None:
         """Wait until no lease has covered some hash keys for some time."""
@@ -121,17 +153,38 @@ class ShardSync:
     async def _sync(self) -> None:
         shards = await self._kinesis.control_plane.list_shards()
         if self.initial is None:
-            self.initial = self.pinned(self._settings.start_position)
-        self.shards = shards
-        self._ranges = {shard.shard_id: shard.hash_key_range for shard in shards}
+            self.initial = pinned(self._settings.start_position, self._service_time(), "initial_position")
         leases = {lease.key: lease for lease in await self._store.list()}
+        await self._recreation.check(shards, leases.values())
+        self._identified()
+        self.shards = shards
+        self._listed = {shard.shard_id: shard for shard in shards}
         self._report_cycles(leases)
         wanted = await self._since_initial(shards, leases)
         for lease in leases_to_create(wanted, leases, self._settings.initial_checkpoint):
-            latest_at = self.pinned(Position.latest()).timestamp if lease.checkpoint == Checkpoint.LATEST else None
-            await self._store.create(replace(lease, latest_at=latest_at))
+            await self._store.create(self._complete(lease, leases))
         await self._clean_up(leases, shards)
         self._keeper.wake()
+
+    def _identified(self) -> None:
+        """Note which stream the leases are of, and report it once."""
+        description = self._identity.description
+        self._keeper.stream_created_at = self._identity.created_at
+        if not self._is_identified:
+            self._is_identified = True
+            hours = None if description is None else description.retention_hours
+            self._observer(StreamIdentified(self._identity.created_at, hours))
+
+    def _complete(self, lease: Lease, leases: Mapping[str, Lease]) -> Lease:
+        """Return a new lease with its stream and its times. One that continues what was read has no time: R5."""
+        now = self._service_time()
+        is_first = not lease.is_finished and not any(parent in leases for parent in lease.parents)
+        return replace(
+            lease,
+            latest_at=now if lease.checkpoint == Checkpoint.LATEST else None,
+            unread_since=now if is_first else None,
+            stream_created_at=self._identity.created_at,
+        )
 
     def _report_cycles(self, leases: Mapping[str, Lease]) -> None:
         """Report each circle of parents once, until it is gone."""
@@ -151,8 +204,8 @@ class ShardSync:
         at = settings.start_position.timestamp
         if at is None or settings.start_at is not None or not is_first:
             return shards
-        now = (self._kinesis.service_time or self._kinesis.clock)()  # ListShards rejects times in the future
-        return without_ancestors(shards, await self._kinesis.control_plane.shards_open_at(min(at, now) - MARGIN))
+        at = min(at, self._service_time())  # ListShards rejects times in the future
+        return without_ancestors(shards, await self._kinesis.control_plane.shards_open_at(at - MARGIN))
 
     async def _clean_up(self, leases: Mapping[str, Lease], shards: Sequence[Shard]) -> None:
         """Delete leases that were deletable for long enough: by then, a suspended worker has read the table again."""

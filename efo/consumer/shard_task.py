@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -113,8 +114,10 @@ class ShardTask:
         # these have been finished and deleted.
         await _retry_until_written(self._held.confirm)
         children = shard.children or ()
-        for lease in child_leases(children, self._keeper.leases):
-            await _retry_until_written(partial(self._store.create, lease))
+        created_at = self._held.lease.stream_created_at
+        for new in child_leases(children, self._keeper.leases):
+            child = replace(new, unread_since=shard.unread.was_open_at, stream_created_at=created_at)
+            await _retry_until_written(partial(self._store.create, child))
         await _retry_until_written(lambda: self._held.save_children(tuple(child.shard_id for child in children)))
         await _retry_until_written(lambda: self._held.checkpoint(Checkpoint.SHARD_END))
         self._keeper.wake()

@@ -15,6 +15,7 @@ import msgspec
 
 from efo.checks import check_callable
 from efo.deserializers.base import Deserializer, refused, with_data
+from efo.deserializers.json_bounds import MAX_VALUES, Facts, JsonBounds
 from efo.deserializers.json_data import safe_reason
 from efo.model import Record
 
@@ -23,6 +24,8 @@ T = TypeVar("T")
 _VERSION: Final = "1.0"
 _PREFIX: Final = "ce_"
 _REQUIRED: Final = ("id", "source", "type")
+_MAX_ATTRIBUTES: Final = 1000
+"""The specification has some ten, and allows extensions; the data may claim any number."""
 
 
 class CloudEvent(msgspec.Struct, Generic[T], frozen=True):
@@ -50,6 +53,7 @@ def cloudevents(inner: Deserializer[T]) -> Deserializer[CloudEvent[T]]:
     """
     check_callable("inner", inner, "a deserializer", "record")
     decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
+    bounds = JsonBounds(Facts(), MAX_VALUES, is_msgspec=True)
 
     def deserialize(record: Record) -> CloudEvent[T]:
         tags = dict(record.tags)
@@ -58,17 +62,26 @@ def cloudevents(inner: Deserializer[T]) -> Deserializer[CloudEvent[T]]:
                 name.removeprefix(_PREFIX): value for name, value in tags.items() if name.startswith(_PREFIX)
             }
             attributes.setdefault("datacontenttype", tags.get("content-type"))
+            _check_attributes(record, attributes)
             data: bytes | None = record.data or None
         else:
             try:
                 members = decoder.decode(record.data)
                 data = _data(members)
+                _check_attributes(record, members)
+                if problem := bounds.problem(b",".join(map(bytes, members.values()))):
+                    raise refused(record, problem)
                 attributes = {name: msgspec.json.decode(value) for name, value in members.items()}
             except (ValueError, RecursionError) as error:
                 raise refused(record, f"not a CloudEvent in JSON: {safe_reason(error)}") from None
         return _event(record, attributes, None if data is None else inner(with_data(record, data)))
 
     return deserialize
+
+
+def _check_attributes(record: Record, attributes: Mapping[str, object]) -> None:
+    if len(attributes) > _MAX_ATTRIBUTES:
+        raise refused(record, f"not a CloudEvent: more than {_MAX_ATTRIBUTES:,} attributes")
 
 
 def _data(members: dict[str, msgspec.Raw]) -> bytes | None:

@@ -7,8 +7,10 @@ from typing import Any, Final, TypeVar, overload
 
 import msgspec
 
-from efo.checks import shown
+from efo.checks import check_count, shown
 from efo.deserializers.base import Deserializer, refused
+from efo.deserializers.json_bounds import MAX_VALUES, JsonBounds
+from efo.deserializers.json_facts import facts_of
 from efo.errors import ConfigurationError
 from efo.foreign_errors import reason_of
 from efo.model import Record
@@ -24,20 +26,25 @@ _PLACE: Final = re.compile(r" - at `\$[^`]*`$")
 
 
 @overload
-def json(kind: type[T], *, strict: bool = True) -> Deserializer[T]: ...
+def json(kind: type[T], *, strict: bool = True, max_values: int = MAX_VALUES) -> Deserializer[T]: ...
 @overload
-def json(kind: Any = Any, *, strict: bool = True) -> Deserializer[Any]: ...
-def json(kind: Any = Any, *, strict: bool = True) -> Deserializer[Any]:
+def json(kind: Any = Any, *, strict: bool = True, max_values: int = MAX_VALUES) -> Deserializer[Any]: ...
+def json(kind: Any = Any, *, strict: bool = True, max_values: int = MAX_VALUES) -> Deserializer[Any]:
     """Return a deserializer of JSON.
 
     `kind`: what the value is: a msgspec Struct, a dataclass, a TypedDict, `dict[str, int]`, a union of Structs with
-    tags; by default whatever the JSON is. `strict`: False also accepts "1" for an integer. Raises
-    ConfigurationError for a type that msgspec cannot decode.
+    tags; by default whatever the JSON is. `strict`: False also accepts "1" for an integer. `max_values`: JSON of more
+    values than this is refused. Raises ConfigurationError for a type that msgspec cannot decode.
     """
     check_kind("json", kind)
+    check_count("max_values", max_values)
     decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(kind, strict=strict)
+    bounds = JsonBounds(facts_of(kind), max_values, is_msgspec=True)
+    small = bounds.small
 
     def deserialize(record: Record) -> Any:
+        if len(record.data) > small and (problem := bounds.problem(record.data)):
+            raise refused(record, problem)
         try:
             return decoder.decode(record.data)
         except (ValueError, RecursionError) as error:  # msgspec's own errors are ValueErrors

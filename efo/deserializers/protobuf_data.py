@@ -27,7 +27,7 @@ def protobuf(message: type[T]) -> Deserializer[T]:
     def deserialize(record: Record) -> T:
         try:
             return cast("T", parse(record.data))
-        except DecodeError:
+        except (DecodeError, ValueError, RecursionError):  # the last two from protobuf's parser in Python
             raise refused(record, f"not a Protobuf message that fits {message.__name__}") from None
 
     return deserialize

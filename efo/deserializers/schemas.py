@@ -22,7 +22,8 @@ Schemas = Mapping[K, S] | Callable[[K], Awaitable[S]]
 function raises LookupError; each other exception of it goes to the failure policy as it is."""
 
 MAX_KEPT: Final = 1000
-"""How many schemas are kept. The ids come from data, which may name any number of them."""
+MAX_KEPT_SIZE: Final = 8 * 1024 * 1024
+"""How many schemas are kept, and of how many characters together. The ids come from data, which may name any number."""
 
 REFUSED_FOR: Final = 5.0
 """Seconds in which a function of schemas is not asked again for a schema that it does not have, or that cannot be used:
@@ -47,6 +48,7 @@ class BySchema(Generic[K, T]):
         if not isinstance(schemas, Mapping):
             check_async(schemas, "schemas", "schema_id")
         self._known: dict[K, Deserializer[T]] = {}
+        self._sizes: dict[K, int] = {}  # of the schemas behind them
         self._refused: dict[K, tuple[float, str]] = {}  # until when, and why
         self._schemas: Schemas[K, Any] = schemas
         self._make: Callable[[Any], Deserializer[T]] = deserializer
@@ -65,7 +67,7 @@ class BySchema(Generic[K, T]):
                 )
             if schema_id not in self._schemas:
                 raise refused(record, f"there is no schema {schema_id}")
-            known = self._keep(schema_id, self._made(schema_id, self._schemas[schema_id], record))
+            known = self._keep(schema_id, self._schemas[schema_id], record)
         return known(record)
 
     async def _load(self, schema_id: K, record: Record) -> None:
@@ -76,10 +78,11 @@ class BySchema(Generic[K, T]):
                 schema = await self._schemas(schema_id)
             except LookupError:
                 raise refused(record, f"there is no schema {schema_id}") from None
-            self._keep(schema_id, self._made(schema_id, schema, record))
+            self._keep(schema_id, schema, record)
         except DeserializationError as error:
             self._refused.pop(schema_id, None)
-            _limit(self._refused)
+            if len(self._refused) >= MAX_KEPT:
+                del self._refused[next(iter(self._refused))]
             self._refused[schema_id] = (monotonic() + REFUSED_FOR, error.reason)
             raise
 
@@ -91,18 +94,24 @@ class BySchema(Generic[K, T]):
     def _made(self, schema_id: K, schema: Any, record: Record) -> Deserializer[T]:
         try:
             return self._make(schema)
-        except (
-            ConfigurationError
-        ) as error:  # the registry's mistake, so a failure of this record and not of the handler
+        except ConfigurationError as error:  # the registry's mistake: a failure of this record, not of the handler
             raise refused(record, f"schema {schema_id} cannot be used: {error}") from None
 
-    def _keep(self, schema_id: K, made: Deserializer[T]) -> Deserializer[T]:
-        _limit(self._known)
-        self._known[schema_id] = made
+    def _keep(self, schema_id: K, schema: Any, record: Record) -> Deserializer[T]:
+        made = self._made(schema_id, schema, record)
+        size = _size_of(schema)
+        while self._known and (len(self._known) >= MAX_KEPT or sum(self._sizes.values()) + size > MAX_KEPT_SIZE):
+            oldest = next(iter(self._known))
+            del self._known[oldest], self._sizes[oldest]
+        self._known[schema_id], self._sizes[schema_id] = made, size
         return made
 
 
-def _limit(kept: dict[Any, Any]) -> None:
-    """Make room for one more: the oldest goes."""
-    if len(kept) >= MAX_KEPT:
-        del kept[next(iter(kept))]
+def _size_of(schema: Any) -> int:
+    """Return the characters of a schema: of its text, or of what shows it."""
+    if isinstance(schema, str | bytes):
+        return len(schema)
+    try:
+        return len(repr(schema))
+    except Exception:  # noqa: BLE001 - the schema is a registry's, and perhaps nested too deep to be shown
+        return MAX_KEPT_SIZE

@@ -22,6 +22,11 @@ class DoorProducer:
         return self._engine.value.buffered_records
 
     @property
+    def is_auto(self) -> bool:
+        """Whether the service distributes the records (strategy AUTO), as far as is known: keys are optional then."""
+        return self._engine.value.is_auto
+
+    @property
     def buffered_bytes(self) -> int:
         """What counts against `ProducerSettings.max_buffered_bytes`."""
         self._engine.side.check_process()

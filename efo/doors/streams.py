@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Required, TypedDict
+from typing import TYPE_CHECKING, Required, TypedDict
 
-from efo.checks import check_callable, shown
-from efo.consumer.handlers.handler import Handler
-from efo.consumer.shard_stream import ShardStream
+from efo.checks import shown
 from efo.consumer.streams.config import StreamConfig, StreamTracker, stream_config
 from efo.consumer.streams.config import StreamLike as TrioStreamLike
 from efo.consumer.streams.consumer import MultiStreamConsumer, StreamStatus
@@ -21,7 +19,6 @@ from efo.doors.engine import Engine
 from efo.doors.merge import Merge
 from efo.doors.opening import check_stream
 from efo.errors import ConfigurationError
-from efo.events import Observer
 from efo.kinesis.client import KinesisClient
 from efo.settings import ConsumerSettings, OnServiceError
 
@@ -169,29 +166,6 @@ class DoorStreams:
     def status(self) -> Mapping[str, StreamStatus]:
         """Return the state of each stream by name, those that are being left included."""
         return self._engine.side.call(self._engine.value.status)
-
-
-class StreamHandlers:
-    """Reads the shards of many streams, with a handler and an observer for each stream. `make`: makes a handler."""
-
-    def __init__(self, make: Callable[[Observer], Handler], observer: StreamObserver) -> None:
-        check_callable("observer", observer, "a function that returns the observer of a stream by its name", "stream")
-        self._make = make
-        self._observer = observer
-        self._observers: dict[str, Observer] = {}
-        self._handlers: dict[str, Handler] = {}
-
-    def observer_of(self, stream: str) -> Observer:
-        """Return the observer of a stream: the same each time."""
-        if stream not in self._observers:
-            self._observers[stream] = self._observer(stream)
-        return self._observers[stream]
-
-    async def __call__(self, shard: ShardStream) -> Any:
-        """Read a shard by the handler of its stream."""
-        if shard.stream not in self._handlers:
-            self._handlers[shard.stream] = self._make(self.observer_of(shard.stream))
-        await self._handlers[shard.stream](shard)
 
 
 def _several(streams: object) -> list[StreamLike]:

@@ -30,9 +30,12 @@ from efo.events.records import (
     FailedCall,
     HandlerFailed,
     RecordDeadLettered,
+    RecordsExpired,
     RecordsFiltered,
     RecordSkipped,
     RecordsProcessed,
+    SinkRecovered,
+    SinkRetried,
 )
 from efo.events.shards import (
     HashRangeHoleFound,
@@ -48,7 +51,10 @@ from efo.events.shards import (
     ShardStarted,
     ShardStopped,
     ShardSyncFailed,
+    StartDelayed,
+    StreamIdentified,
     StreamIsolated,
+    StreamRestored,
 )
 from efo.events.subscriptions import (
     ConsumerOpened,
@@ -74,6 +80,7 @@ __all__ = [
     "ConsumerOpened",
     "ConsumerReady",
     "DeliveryBlocked",
+    "DistributionChanged",
     "EndReason",
     "Event",
     "EventReceived",
@@ -94,6 +101,7 @@ __all__ = [
     "RecordDeadLettered",
     "RecordSkipped",
     "RecordsDelivered",
+    "RecordsExpired",
     "RecordsFiltered",
     "RecordsNotDelivered",
     "RecordsProcessed",
@@ -109,14 +117,21 @@ __all__ = [
     "ShardSyncFailed",
     "ShardsCounted",
     "ShardsListed",
+    "SinkRecovered",
+    "SinkRetried",
+    "StartDelayed",
+    "StreamIdentified",
     "StreamIsolated",
     "StreamReset",
+    "StreamRestored",
     "SubscribeAttempted",
     "SubscriptionEnded",
     "WorkerStarted",
     "ignore_events",
 ]
 
+DistributionChanged = producer_events.DistributionChanged
+"""A producer's stream has another record distribution strategy."""
 ProducerOpened = producer_events.ProducerOpened
 """A producer was opened."""
 PutRecordsCalled = producer_events.PutRecordsCalled
@@ -145,17 +160,23 @@ Event = (
     | RecordSkipped
     | RecordDeadLettered
     | AggregateDamaged
+    | RecordsExpired
     | RecordsFiltered
+    | SinkRetried
+    | SinkRecovered
     | ShardStarted
     | ShardFinished
     | ShardGone
     | ShardSyncFailed
     | ShardsListed
+    | StreamIdentified
     | ParentCycleFound
     | HashRangeHoleFound
     | ShardStopped
     | ShardIsolated
+    | StartDelayed
     | StreamIsolated
+    | StreamRestored
     | ShardPaused
     | ShardResumed
     | ShardRepositioned
@@ -165,6 +186,7 @@ Event = (
     | RecordsDelivered
     | RecordsNotDelivered
     | ShardMapChanged
+    | DistributionChanged
     | LeaseStoreCalled
     | LeaseLost
     | LeasesCounted

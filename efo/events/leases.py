@@ -19,6 +19,7 @@ class LeaseStoreCalled(msgspec.Struct, frozen=True):
     """An operation of the lease store ended. `duration`: seconds. `error_type`: None if it succeeded.
 
     `leases`: the number of leases. If it is more than one, they were written in one batch, and `shard_id` is empty.
+    `detail`: why the store could not be used.
     """
 
     operation: LeaseOperation
@@ -26,6 +27,7 @@ class LeaseStoreCalled(msgspec.Struct, frozen=True):
     duration: float
     error_type: str | None = None
     leases: int = 1
+    detail: str = ""
 
 
 class LeaseLost(msgspec.Struct, frozen=True):

@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from efo.protocol.aggregation import AggregateMode
 from efo.protocol.failure import FailureAction
 
 FailedCall = Literal["handler", "dead_letter"]
@@ -67,21 +68,41 @@ class HandlerFailed(msgspec.Struct, frozen=True):
 
 
 class RecordSkipped(msgspec.Struct, frozen=True):
-    """A record was skipped by the failure policy: its handler failed, and it counts as done (rule R11)."""
+    """A record was skipped by the failure policy, and counts as done (rule R11).
+
+    Its handler failed, or its sink refuses it: `detail` says why, without data.
+    """
 
     shard_id: str
     sequence_number: str
     sub_sequence_number: int
     error_type: str
+    detail: str = ""
 
 
 class RecordDeadLettered(msgspec.Struct, frozen=True):
-    """A record was written to the dead-letter sink: its handler failed, and it counts as done (rule R11)."""
+    """A record was written to the dead-letter sink, and counts as done (rule R11). `detail`: as in RecordSkipped."""
 
     shard_id: str
     sequence_number: str
     sub_sequence_number: int
     error_type: str
+    detail: str = ""
+
+
+class SinkRetried(msgspec.Struct, frozen=True):
+    """The sink of a shard failed, and is tried again after `delay` seconds. `shard_id`: empty while it opens."""
+
+    shard_id: str
+    error_type: str
+    detail: str
+    delay: float
+
+
+class SinkRecovered(msgspec.Struct, frozen=True):
+    """The sink of a shard works again, after SinkRetried."""
+
+    shard_id: str
 
 
 class AggregateDamaged(msgspec.Struct, frozen=True):
@@ -93,8 +114,26 @@ class AggregateDamaged(msgspec.Struct, frozen=True):
 
 
 class RecordsFiltered(msgspec.Struct, frozen=True):
-    """Records of a KPL aggregate were dropped: their hash keys belong to another shard (see AggregateMode)."""
+    """User records of an aggregate were filtered out: their hash keys are outside the shard's range (rule R17).
+
+    `mode`: why. With "deduplicate", their producer puts them again. With "filter" and "drop", they may be lost.
+    """
 
     shard_id: str
     sequence_number: str
     records: int
+    mode: AggregateMode = AggregateMode.DEDUPLICATE
+
+
+class RecordsExpired(msgspec.Struct, frozen=True):
+    """Records that arrived from `since` to `until` expired before they were read, if there were any (rule R5).
+
+    Seconds since the epoch. `seconds`: how much of that time is gone. Nobody can read these records any more, so that
+    their number, even whether there were any, cannot be told: the consumer was stopped, or behind, for longer than the
+    stream keeps them. Of a shard that goes on like this, with growing pauses.
+    """
+
+    shard_id: str
+    since: float
+    until: float
+    seconds: float

@@ -28,6 +28,18 @@ class ShardGone(msgspec.Struct, frozen=True):
     checkpoint: Checkpoint
 
 
+class StartDelayed(msgspec.Struct, frozen=True):
+    """A call that the start needs failed in a way that passes by itself, and is made again (rule R16).
+
+    `call`: AWS's name of the operation, or "leases" for the lease store. `delay`: seconds until then.
+    """
+
+    call: str
+    error_type: str
+    detail: str
+    delay: float
+
+
 class ShardSyncFailed(msgspec.Struct, frozen=True):
     """The stream's shards could not be listed. The next shard sync tries again; known shards are not affected."""
 
@@ -39,6 +51,17 @@ class ShardsListed(msgspec.Struct, frozen=True):
     """The stream's shards were listed, and a consumer has created leases of new ones. `shards`: how many are listed."""
 
     shards: int
+
+
+class StreamIdentified(msgspec.Struct, frozen=True):
+    """The leases are of this stream (rule R15). It follows the first listing of its shards.
+
+    `created_at`: when it was created, in seconds since the epoch. `retention_hours`: how long it keeps records. None:
+    the service does not tell it to this application (AWS: DescribeStreamSummary).
+    """
+
+    created_at: float | None
+    retention_hours: float | None
 
 
 class ParentCycleFound(msgspec.Struct, frozen=True):
@@ -88,6 +111,15 @@ class StreamIsolated(msgspec.Struct, frozen=True):
     cooldown: float
     error_type: str
     detail: str = ""
+
+
+class StreamRestored(msgspec.Struct, frozen=True):
+    """A stream is read again that was isolated since it is another one than its leases are of. `duration`: seconds."""
+
+    stream: str
+    error_type: str
+    duration: float
+    attempts: int
 
 
 class ShardPaused(msgspec.Struct, frozen=True):

@@ -42,6 +42,7 @@ class SubscribeAttempted(msgspec.Struct, frozen=True):
     """A call of SubscribeToShard got its response. `error_type` is None if it was accepted.
 
     `waited`: seconds spent waiting for the subscribe budget (rule R6). `duration`: seconds that the call took.
+    `is_final`: whether the call is not repeated: what reads the shard gets the error.
     """
 
     shard_id: str
@@ -49,15 +50,21 @@ class SubscribeAttempted(msgspec.Struct, frozen=True):
     duration: float
     error_type: str | None
     detail: str = ""
+    is_final: bool = False
 
 
 class SubscriptionEnded(msgspec.Struct, frozen=True):
-    """A subscription ended that was accepted `age` seconds ago."""
+    """A subscription ended that was accepted `age` seconds ago.
+
+    `error_type`: of the error that ended it, if one did. `is_final`: as in SubscribeAttempted.
+    """
 
     shard_id: str
     age: float
     reason: EndReason
     detail: str = ""
+    error_type: str | None = None
+    is_final: bool = False
 
 
 class EventReceived(msgspec.Struct, frozen=True):
@@ -73,7 +80,7 @@ class EventReceived(msgspec.Struct, frozen=True):
 class PollAttempted(msgspec.Struct, frozen=True):
     """A call of GetRecords or GetShardIterator got its response. `error_type` is None if it was accepted.
 
-    `duration`: seconds that the call took, with all of the response.
+    `duration`: seconds that the call took, with all of the response. `is_final`: as in SubscribeAttempted.
     """
 
     shard_id: str
@@ -81,6 +88,7 @@ class PollAttempted(msgspec.Struct, frozen=True):
     duration: float
     error_type: str | None = None
     detail: str = ""
+    is_final: bool = False
 
 
 class ReadModeChanged(msgspec.Struct, frozen=True):

@@ -6,7 +6,7 @@ from typing import Final
 
 import trio
 
-from efo.errors import EfoError, TransportError, WrongEndpointError
+from efo.errors import ConnectError, EfoError, FaultyHostError, WrongEndpointError
 from efo.events import ConnectionClosed, ConnectionOpened, Observer, StreamReset, ignore_events
 from efo.kinesis.client import Connect
 from efo.kinesis.connection import Connection, Headers
@@ -88,13 +88,13 @@ class ConnectionPool:
                     connection.close()
                     raise
         except trio.TooSlowError:
-            raise TransportError(f"no HTTP/2 connection to {self._address} within {CONNECT_TIMEOUT:g} s") from None
+            raise ConnectError(f"no HTTP/2 connection to {self._address} within {CONNECT_TIMEOUT:g} s") from None
         except WrongEndpointError as error:
             # Before the first connection this is a wrong endpoint, and retries do not help. Later it is one faulty
             # host.
             if not self._has_connected:
                 raise
-            raise TransportError(str(error)) from error
+            raise FaultyHostError(error) from error
         self._has_connected = True
         # Only now it counts and is reported: a connection that was never ready is only an error of its caller.
         self._connections[connection] = None

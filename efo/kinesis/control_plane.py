@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from efo.model import FanOutConsumer, Position, Shard, ShardRead, StreamDescription
+from efo.model import AccountLimits, FanOutConsumer, Position, Shard, ShardRead, StreamDescription
 
 
 class ControlPlane(Protocol):
@@ -53,10 +53,36 @@ class ControlPlane(Protocol):
         """Describe a consumer by its name (AWS: DescribeStreamConsumer)."""
         ...
 
-    async def register_consumer(self, stream_arn: str, name: str) -> FanOutConsumer:
-        """Register a consumer (AWS: RegisterStreamConsumer). Raises ResourceInUseError if it exists."""
+    async def register_consumer(
+        self, stream_arn: str, name: str, tags: Mapping[str, str] | None = None
+    ) -> FanOutConsumer:
+        """Register a consumer with these tags (AWS: RegisterStreamConsumer). Raises ResourceInUseError if it exists."""
         ...
 
     async def deregister_consumer(self, consumer_arn: str) -> None:
         """Deregister a consumer (AWS: DeregisterStreamConsumer). efo never does so on its own (rule R13)."""
+        ...
+
+    async def describe_limits(self) -> AccountLimits:
+        """Describe the account's limits (AWS: DescribeLimits, one call per second). For operators' tools."""
+        ...
+
+    async def has_advantage(self) -> bool:
+        """Return whether the account has On-demand Advantage (AWS: DescribeAccountSettings). For operators' tools."""
+        ...
+
+    async def knows_dry_run(self, shard_id: str) -> bool:
+        """Return whether the service knows DryRun: it is asked for an iterator of a shard (AWS: GetShardIterator).
+
+        Of a service that ignores DryRun, `try_to_subscribe` would take the shard from its reader. AWS allows one dry
+        run per second for a stream. For operators' tools.
+        """
+        ...
+
+    async def try_to_read(self, shard_id: str) -> None:
+        """Ask whether GetRecords would be accepted, with DryRun, which reads nothing. Raises why it is not."""
+        ...
+
+    async def try_to_subscribe(self, consumer_arn: str, shard_id: str) -> None:
+        """Ask whether a subscription would be accepted, with DryRun (AWS: SubscribeToShard). Raises why it is not."""
         ...

@@ -20,7 +20,7 @@ class PutRecordsEntry(msgspec.Struct, frozen=True, gc=False, rename="pascal", om
     """A record of a request (AWS: PutRecordsRequestEntry)."""
 
     data: bytes
-    partition_key: str
+    partition_key: str | None = None
     explicit_hash_key: str | None = None
 
 

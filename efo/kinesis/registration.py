@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import inf
 from typing import Final
 
@@ -9,6 +10,7 @@ import trio
 
 from efo.arn import parse_consumer
 from efo.errors import (
+    AccessDeniedError,
     ConsumerLimitError,
     ConsumerNotActiveError,
     ConsumerNotFoundError,
@@ -17,19 +19,27 @@ from efo.errors import (
     NotVisibleError,
     ResourceInUseError,
     ResourceNotFoundError,
+    StreamRecreatedError,
     ThrottledError,
     without_tracebacks,
 )
-from efo.events import ConsumerReady, Observer, ignore_events
+from efo.events import ConsumerReady, Observer, StartDelayed, ignore_events
 from efo.kinesis.control_plane import ControlPlane
+from efo.kinesis.identity import StreamIdentity
 from efo.kinesis.missing_shards import MissingShards
 from efo.model import FanOutConsumer
 
 POLL_INTERVAL: Final = 1.0
 """Seconds between two calls of DescribeStreamConsumer while the consumer is not ACTIVE (AWS: 20 calls per second)."""
+UNREADABLE: Final = frozenset({"CREATING", "DELETING"})
+"""The states in which a consumer cannot read (AWS: ConsumerStatus). In any other it can, such as ACTIVE."""
 LIMIT_EXCEEDED: Final = "LimitExceededException"
 """The code of RegisterStreamConsumer's error if the stream has as many consumers as it may (AWS: 20, or 50), or too
 many are registered at the same time."""
+ROOM_TIMEOUT: Final = 30.0
+ROOM_INTERVAL: Final = 5.0
+"""How long, and how often, a registration is tried that the limits of a stream refuse. AWS has one error for a stream
+that has as many consumers as it may, and for one with five that are being created, by a fleet that starts together."""
 ACTIVE_TIMEOUT: Final = 300.0
 """Seconds to wait for ACTIVE. AWS takes a few seconds; an operator should see a consumer that is stuck."""
 
@@ -37,21 +47,35 @@ ACTIVE_TIMEOUT: Final = 300.0
 class Registration:
     """The registration of one application's fan-out consumer on one stream. It never deregisters.
 
-    `given`: the ARN of a consumer that somebody else registers, often in another account. It is used as it is.
+    `given`: the ARN of a consumer that somebody else registers, often in another account. It is used as it is. `tags`:
+    those that the consumer gets when it is registered. `identity`: of the stream: none is registered on another stream
+    of the same name. `waits_for_room`: whether a first registration that the limits of the stream refuse is tried for
+    ROOM_TIMEOUT.
     """
 
     def __init__(
-        self, control_plane: ControlPlane, name: str, observer: Observer = ignore_events, given: str | None = None
+        self,
+        control_plane: ControlPlane,
+        name: str,
+        observer: Observer = ignore_events,
+        given: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        identity: StreamIdentity | None = None,
+        *,
+        waits_for_room: bool = False,
     ) -> None:
         self.name = name if given is None else parse_consumer(given)[1]
         self._given = given
+        self._tags = tags or {}
+        self._waits_for_room = waits_for_room
         self._control_plane = control_plane
         self._observer = observer
         self._consumer: FanOutConsumer | None = None
         self._checking = trio.Lock()
         self._checked_at = -inf  # when the last check of the consumer began
         self._failure: EfoError | None = None  # of that check
-        self._missing_shards = MissingShards(control_plane)
+        self._identity = identity or StreamIdentity(control_plane)
+        self._missing_shards = MissingShards(control_plane, self._identity)
 
     @property
     def arn(self) -> str:
@@ -69,11 +93,13 @@ class Registration:
         """Return the consumer once it is ACTIVE. Register it if it does not exist, unless its ARN is given.
 
         A consumer that is being deleted is registered again when it is gone. Raises ServiceError, TransportError,
-        ConsumerLimitError if the stream may have no more consumers, ConsumerNotActiveError after 5 minutes, and
-        ConsumerNotFoundError if a given consumer is gone.
+        StreamRecreatedError if the stream is another one than at the first call, ConsumerLimitError if the stream may
+        have no more consumers, ConsumerNotActiveError after 5 minutes, and ConsumerNotFoundError if a given consumer is
+        gone.
         """
         stream_arn = await self._stream_arn()
         registered = False
+        room_until = trio.current_time() + (ROOM_TIMEOUT if self._waits_for_room and not self.is_active else 0)
         with trio.move_on_after(ACTIVE_TIMEOUT):
             while True:
                 try:
@@ -82,13 +108,16 @@ class Registration:
                     if self._given is not None:
                         raise self._gone() from None
                     if not registered:
-                        registered = await self._register(stream_arn)
+                        await self._check_stream()
+                        registered = await self._register(stream_arn, room_until)
                         continue
                     # Registered, but not visible yet: wait for it below.
                     consumer = None
                 if self._given is not None and consumer is not None and consumer.arn != self._given:
                     raise self._gone()
-                if consumer is not None and consumer.status == "ACTIVE":
+                if consumer is not None and consumer.status not in UNREADABLE:
+                    if self._consumer is not None and self._consumer.arn != consumer.arn:
+                        await self._check_stream()
                     self._consumer = consumer
                     self._observer(ConsumerReady(consumer.name, consumer.arn, registered))
                     return consumer
@@ -133,7 +162,7 @@ class Registration:
             # A stream that is deleted takes its consumers along: then that is what has to be told.
             try:
                 await self._missing_shards.explain(shard_id, "SubscribeToShard", asked_at)
-            except ResourceNotFoundError as no_stream:
+            except (ResourceNotFoundError, StreamRecreatedError) as no_stream:
                 self._failure = without_tracebacks(no_stream)
             except EfoError:
                 self._failure = without_tracebacks(gone)
@@ -146,7 +175,12 @@ class Registration:
     async def _stream_arn(self) -> str:
         if self._given is not None:
             return parse_consumer(self._given)[0]
-        return (await self._control_plane.describe_stream()).arn
+        return (await self._identity.describe()).arn
+
+    async def _check_stream(self) -> None:
+        """Raise StreamRecreatedError if the stream has become another one, maybe while this waits for its consumer."""
+        if self._consumer is not None:
+            await self._identity.look(trio.current_time())
 
     def _gone(self) -> ConsumerNotFoundError:
         return ConsumerNotFoundError(
@@ -154,16 +188,29 @@ class Registration:
             " its owner for the ARN of the present one, or give a name instead"
         )
 
-    async def _register(self, stream_arn: str) -> bool:
+    async def _register(self, stream_arn: str, room_until: float) -> bool:
         try:
-            await self._control_plane.register_consumer(stream_arn, self.name)
+            await self._control_plane.register_consumer(stream_arn, self.name, self._tags)
         except ResourceInUseError:
             # Another worker has registered it, or the old one is still being deleted: check again.
             await trio.sleep(POLL_INTERVAL)
             return False
+        except AccessDeniedError as error:
+            if not self._tags:
+                raise
+            raise AccessDeniedError(
+                error.code,
+                f"{error.message.rstrip('.')}; to register a consumer with tags, kinesis:TagResource is needed beside "
+                "kinesis:RegisterStreamConsumer",
+                status=error.status,
+            ) from error
         except ThrottledError as error:
             if error.code != LIMIT_EXCEEDED:
                 raise
+            if trio.current_time() < room_until:  # or too many are being registered at the same time
+                self._observer(StartDelayed("RegisterStreamConsumer", error.error_type, str(error), ROOM_INTERVAL))
+                await trio.sleep(ROOM_INTERVAL)
+                return False
             raise ConsumerLimitError(
                 error.code,
                 f"{error.message.rstrip('.')}; the fan-out consumer {self.name!r} cannot be registered: deregister one "

@@ -152,6 +152,7 @@ class ShardSubscription:
     ) -> None:
         self.shard_id = shard_id
         self._nursery = nursery
+        self._is_final = is_final
         self._machine = Subscription(position, rng.random, timing=timing or SubscriptionTiming(), is_final=is_final)
         self._caller = caller
         self._limiter = limiter
@@ -351,8 +352,12 @@ class ShardSubscription:
                 reason = "renewed"  # our own candidate took over: the service says so before its first event
         finally:
             # Without a reason, the attempt was cancelled, and knows why.
-            age = self._now() - opened_at
-            self._observer(SubscriptionEnded(self.shard_id, age, reason or attempt.reason, str(outcome or "")))
+            age, error_type = self._now() - opened_at, outcome.error_type if outcome else None
+            self._observer(
+                SubscriptionEnded(
+                    self.shard_id, age, reason or attempt.reason, str(outcome or ""), error_type, self._is_over(outcome)
+                )
+            )
         return outcome
 
     async def _read(self, events: EventStream, attempt: _Attempt, opened_at: float) -> None:
@@ -387,7 +392,13 @@ class ShardSubscription:
     def _attempted(self, waited: float, called_at: float, error: EfoError | None) -> None:
         duration = self._now() - called_at
         error_type = error.error_type if error else None
-        self._observer(SubscribeAttempted(self.shard_id, waited, duration, error_type, str(error or "")))
+        self._observer(
+            SubscribeAttempted(self.shard_id, waited, duration, error_type, str(error or ""), self._is_over(error))
+        )
+
+    def _is_over(self, error: EfoError | None) -> bool:
+        """Return whether a call is not repeated after this error. What is not found is looked into first."""
+        return error is not None and not isinstance(error, ResourceNotFoundError) and self._is_final(error)
 
     def _report(self, event: SubscribeToShardEvent, wire_bytes: int, now: float) -> None:
         interval = None if self._last_event_at is None else now - self._last_event_at

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Final, Protocol
 from zlib import crc32
@@ -15,7 +15,7 @@ from efo.errors import EfoError, LeaseError, LeaseLostError, LeaseStoreUnavailab
 from efo.events import CheckpointSaved, LeaseLost, LeaseOperation, LeaseStoreCalled, Observer
 from efo.leases import transitions
 from efo.leases.store import LeaseStore
-from efo.leases.writer import LeaseWriter, PendingWrite
+from efo.leases.writer import LeaseWriter, PendingWrite, detail_of
 from efo.leases.writes import ReleaseLease, RenewLease
 from efo.model import Checkpoint, Lease
 from efo.protocol.throughput import Throughput
@@ -72,7 +72,9 @@ class HeldLease:
     `handoff_requested`: set when another worker has requested the lease: finish the current work, checkpoint and
     release. `watch` sets functions to call at these moments.
     `lost_because`: the reason of the event LeaseLost, None before it.
-    `reader`: set by the reader of the shard. Renewals save its progress and its throughput.
+    `reader`: set by the reader of the shard. Renewals save its progress and its throughput. `unread_since`: set with
+    it, returns the time that belongs to its `acked` (`Lease.unread_since`), None if unknown.
+    `stream_created_at`: returns when the stream was created, None if unknown. Renewals save it in a row without it.
     `renew_at`, `trusted_until`: when to renew the lease (infinity while it is being renewed), and until when this
     worker relies on it. `unresolved`: an error of a renewal that needs a call of `resolve`.
 
@@ -91,11 +93,13 @@ class HeldLease:
         on_end: Callable[[HeldLease], None],
         on_handoff_requested: Callable[[], None],
         on_due: Callable[[HeldLease], None] = lambda _held: None,
+        stream_created_at: Callable[[], float | None] = lambda: None,
     ) -> None:
         self.lost = trio.Event()
         self.handoff_requested = trio.Event()
         self.lost_because: str | None = None
         self.reader: LeaseReader | None = None
+        self.unread_since: Callable[[], float | None] = lambda: None
         self._throughput = Throughput()
         self._lease = lease
         self._store = store
@@ -105,6 +109,7 @@ class HeldLease:
         self._on_end = on_end
         self._on_handoff_requested = on_handoff_requested
         self._on_due = on_due
+        self._stream_created_at = stream_created_at
         self._on_lost: Callable[[], None] = lambda: None
         self._on_requested: Callable[[], None] = lambda: None
         self._free = trio.Semaphore(1)  # not a lock: a batch ends a renewal in another task than it began in
@@ -143,7 +148,7 @@ class HeldLease:
         Raises LeaseLostError, and LeaseStoreUnavailableError: the checkpoint may or may not be saved, save it again.
         """
         if checkpoint != Checkpoint.SHARD_END:
-            await self._write(lambda lease: self._writer.write(RenewLease(lease, checkpoint)))
+            await self._write(lambda lease: self._writer.write(RenewLease(self._known(lease, checkpoint), checkpoint)))
             return
         # Not with a batch: the children wait for it.
         await self._write(lambda lease: self._call("checkpoint", self._store.checkpoint(lease, checkpoint)))
@@ -242,7 +247,8 @@ class HeldLease:
                 if checkpoint is not None and isinstance(result, Lease):
                     self._saved(checkpoint, started, acks)
 
-        self._renewal = self._writer.put(RenewLease(self._lease, checkpoint, self._kbps()), settle)
+        renewal = RenewLease(self._known(self._lease, checkpoint), checkpoint, self._kbps())
+        self._renewal = self._writer.put(renewal, settle)
 
     def _settle(self, result: Lease | LeaseError, started: float) -> None:
         if isinstance(result, Lease):
@@ -263,6 +269,17 @@ class HeldLease:
         self._on_due(self)
 
     # --- one write -------------------------------------------------------------------------------------------
+
+    def _known(self, lease: Lease, checkpoint: Checkpoint | None = None) -> Lease:
+        """Return the lease for a write that saves this checkpoint, with all that this worker knows of its shard."""
+        if lease.stream_created_at is None:
+            lease = replace(lease, stream_created_at=self._stream_created_at())
+        reader = self.reader
+        # The time belongs to the checkpoint that the row has after the write.
+        if reader is None or reader.acked not in {checkpoint or lease.checkpoint, None}:
+            return lease
+        since = self.unread_since()
+        return lease if since is None else replace(lease, unread_since=since)
 
     def _kbps(self) -> float | None:
         if self.reader is None:
@@ -354,13 +371,14 @@ def report_store_call(observer: Observer, operation: LeaseOperation, shard_id: s
     """Report an operation on the lease store, its duration and its error."""
     started = trio.current_time()
     error_type: str | None = None
+    detail = ""
     try:
         yield
     except EfoError as error:
-        error_type = error.error_type
+        error_type, detail = error.error_type, detail_of(error)
         raise
     except BaseException as error:
         error_type = "cancelled" if isinstance(error, trio.Cancelled) else error_type_of(error)
         raise
     finally:
-        observer(LeaseStoreCalled(operation, shard_id, trio.current_time() - started, error_type))
+        observer(LeaseStoreCalled(operation, shard_id, trio.current_time() - started, error_type, detail=detail))

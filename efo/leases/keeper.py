@@ -64,6 +64,7 @@ class LeaseKeeper:
     `on_scan`: called after each lease scan. Must be quick.
     `eligible`: whether a lease may be taken now, according to `leases`.
     `joint`: balances the leases together with those of other tables. None: this table by itself.
+    `stream_created_at`: when the stream was created, once that is known: see `HeldLease`.
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class LeaseKeeper:
                 f"worker_id {worker_id!r} or failover_time {failover_time!r} is invalid: "
                 "worker_id must not be empty, and failover_time must be above 0 seconds"
             )
+        self.stream_created_at: float | None = None
         self._store = store
         self._worker_id = worker_id
         self._failover_time = failover_time
@@ -223,6 +225,7 @@ class LeaseKeeper:
         """
         previous, self._leases = self._leases, {row.key: row for row in rows}
         is_changed = len(previous) != len(self._leases)
+        self._unanswered = {key: lease for key, lease in self._unanswered.items() if key in self._leases}
         for row in rows:
             before = previous.get(row.key)
             if before is not row:
@@ -336,6 +339,7 @@ class LeaseKeeper:
             on_end=self._remove,
             on_handoff_requested=self._on_change,
             on_due=self._renewals.due,
+            stream_created_at=lambda: self.stream_created_at,
         )
         self._held[lease.key] = held
         self._leases[lease.key] = lease

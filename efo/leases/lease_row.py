@@ -43,6 +43,8 @@ class LeaseRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pending_checkpoint_sub_sequence_number: _Count | None
     pending_checkpoint_state: bytes | None
     throughput_kbps: float | None
+    stream_created_at: float | None = None  # not in rows that earlier versions wrote
+    unread_since: float | None = None  # the same
 
     @classmethod
     def of(cls, lease: Lease) -> Self:
@@ -65,6 +67,8 @@ class LeaseRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             pending_checkpoint_sub_sequence_number=pending.sub_sequence_number if pending else None,
             pending_checkpoint_state=lease.pending_checkpoint_state,
             throughput_kbps=lease.throughput_kbps,
+            stream_created_at=lease.stream_created_at,
+            unread_since=lease.unread_since,
         )
 
     def lease(self) -> Lease:
@@ -86,6 +90,8 @@ class LeaseRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ),
             pending_checkpoint_state=self.pending_checkpoint_state,
             throughput_kbps=self.throughput_kbps,
+            stream_created_at=check_time(self.stream_created_at),
+            unread_since=check_time(self.unread_since),
         )
 
 

@@ -21,7 +21,8 @@ class LeaseStore(Protocol):
     Two conditions recur. *Same counter*: the `counter` of the row equals that of the lease. *Same holder*: in addition
     the `holder` of the row equals that of the lease, which is not None. `holder` is `checkpoint_owner` or, without one,
     `owner`. So a request for a graceful hand-off does not stop the holder: its next write returns the row with the
-    request, and its writes succeed until it releases the lease.
+    request, and its writes succeed until it releases the lease. A write of the holder also writes `unread_since` and
+    `stream_created_at` of the lease that it passes, which it may set; None leaves what the row has.
 
     If a call is cancelled or raises LeaseStoreUnavailableError, its effect is unknown, and the keeper reads the row. A
     store whose client retries writes must recognise the effect of the first try, which looks like LeaseLostError.
@@ -98,6 +99,7 @@ class LeaseStore(Protocol):
 
         The shard is then read from this checkpoint, which may be earlier or later. `starts_at`: the time that a
         sentinel AT_TIMESTAMP or LATEST stands for (`Lease.latest_at`), seconds since the epoch by the service's clock.
+        `unread_since` is removed: it belonged to the checkpoint before.
         """
         ...
 

@@ -29,10 +29,17 @@ def same_counter(row: Lease | None, lease: Lease) -> Lease:
 
 
 def same_holder(row: Lease | None, lease: Lease) -> Lease:
-    """Return the row if its counter and its holder are unchanged. A hand-off may have been requested since."""
+    """Return the row if its counter and its holder are unchanged. A hand-off may have been requested since.
+
+    The row gets the times that the holder knows: they are written with whatever it writes.
+    """
     if owned(lease).holder != (row := same_counter(row, lease)).holder:
         raise lease_lost(lease)
-    return row
+    since = row.unread_since if lease.unread_since is None else lease.unread_since
+    created_at = row.stream_created_at if lease.stream_created_at is None else lease.stream_created_at
+    if (since, created_at) == (row.unread_since, row.stream_created_at):
+        return row
+    return replace(row, unread_since=since, stream_created_at=created_at)
 
 
 def same_owners(row: Lease | None, lease: Lease) -> Lease:
@@ -105,5 +112,5 @@ def prepared(lease: Lease, checkpoint: Checkpoint, state: bytes | None = None) -
 
 def reset(lease: Lease, checkpoint: Checkpoint, starts_at: float | None = None) -> Lease:
     """Return the lease at another checkpoint, without an owner and without a pending checkpoint."""
-    unowned = replace(lease, owner=None, checkpoint_owner=None, latest_at=starts_at)
+    unowned = replace(lease, owner=None, checkpoint_owner=None, latest_at=starts_at, unread_since=None)
     return checkpointed(unowned, checkpoint)

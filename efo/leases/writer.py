@@ -10,7 +10,7 @@ from typing import Final
 
 import trio
 
-from efo.errors import LeaseError, LeaseStoreUnavailableError, without_tracebacks
+from efo.errors import EfoError, LeaseError, LeaseStoreUnavailableError, without_tracebacks
 from efo.events import LeaseOperation, LeaseStoreCalled, Observer
 from efo.leases.store import LeaseStore
 from efo.leases.writes import LeaseWrite, ReleaseLease, RenewLease, TakeLease, write_one
@@ -146,14 +146,19 @@ class LeaseWriter:
         started = trio.current_time()
         batch.scope.deadline = started + self._failover_time
         unsettled = dict(enumerate(batch.entries))
-        ended: dict[tuple[LeaseOperation, str | None, str], list[str]] = {}
+        ended: dict[tuple[LeaseOperation, str | None, str, str], list[str]] = {}
+        is_cancelled = False
 
         def settle(index: int, result: Lease | LeaseError) -> None:
             entry = unsettled.pop(index)
-            error_type = without_tracebacks(result).error_type if isinstance(result, LeaseError) else None
+            error_type, detail = None, ""
+            if is_cancelled:  # the store did not fail
+                error_type = "cancelled"
+            elif isinstance(result, LeaseError):
+                error_type, detail = without_tracebacks(result).error_type, detail_of(result)
             key = entry.write.lease.key
             apart = key if isinstance(entry.write, TakeLease) else ""  # each take is reported by itself
-            ended.setdefault((entry.operation, error_type, apart), []).append(key)
+            ended.setdefault((entry.operation, error_type, detail, apart), []).append(key)
             entry.settle(result)
 
         error: LeaseError = LeaseStoreUnavailableError("the lease store did not respond in time")
@@ -163,7 +168,7 @@ class LeaseWriter:
         except LeaseError as failure:
             error = failure
         except BaseException:
-            error = LeaseStoreUnavailableError("the write was cancelled")
+            error, is_cancelled = LeaseStoreUnavailableError("the write was cancelled"), True
             raise
         finally:
             for index in list(unsettled):
@@ -171,16 +176,21 @@ class LeaseWriter:
             batch.is_done.set()
             for entry in batch.entries:  # a cycle would live until a garbage collection
                 entry.batch = None
-            for (operation, error_type, _), keys in ended.items():
+            for (operation, error_type, detail, _), keys in ended.items():
                 key = keys[0] if len(keys) == 1 else ""
                 duration = trio.current_time() - started
-                self._observer(LeaseStoreCalled(operation, key, duration, error_type, len(keys)))
+                self._observer(LeaseStoreCalled(operation, key, duration, error_type, len(keys), detail))
 
     async def _perform(self, writes: list[LeaseWrite], settle: Callable[[int, Lease | LeaseError], None]) -> None:
         if len(writes) == 1:
             settle(0, await write_one(self._store, writes[0]))
         elif writes:
             await self._store.write_many(writes, settle)
+
+
+def detail_of(error: EfoError) -> str:
+    """Return why the store could not be used; empty for all else, which many workers report in daily life."""
+    return str(error) if isinstance(error, LeaseStoreUnavailableError) else ""
 
 
 def _batch_of(entries: list[PendingWrite]) -> _Batch:

@@ -3,32 +3,37 @@
     put -> the lane of the record's shard -> poll: a request -> settle: its results -> done, or back into the lane
 
 A list of the shards that differs is applied while no request is in flight, so that no record of a key overtakes
-another one of it.
+another one of it. With the record distribution strategy AUTO, all shards are one lane, nothing is aggregated, and
+records have no order.
 """
 
 from __future__ import annotations
 
 import sys
 from bisect import bisect_right
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from random import Random
 from typing import Final
 
-from efo.errors import CredentialsError, EfoError, ServiceError, ThrottledError, TransportError
+from efo.errors import ConfigurationError, CredentialsError, EfoError, ServiceError, ThrottledError, TransportError
 from efo.producer.aggregate import AggregateBuilder, user_records
 from efo.producer.entry import Entry, Outgoing, Stored
 from efo.producer.lane import Lane
 from efo.producer.settings import ProducerSettings
-from efo.producer.shard_map import ShardMap, digest_of
+from efo.producer.shard_map import ShardMap
+from efo.protocol.aggregation import AGGREGATE_KEY, digest_of
 from efo.protocol.denials import Denials
+from efo.protocol.doubts import DOUBTS, is_odd
 
 OVERHEAD: Final = 256
 """What a record counts in the buffer beyond its data and its key: the memory of its objects, about."""
-AGGREGATE_KEY: Final = "a"
-"""The partition key of aggregates, which have an explicit hash key too. It is the KPL's."""
+NEEDS_KEY: Final = (
+    "the record has no partition key, and the stream's record distribution strategy is USER_PARTITION_KEY: put it with "
+    "a key, or switch the stream to AUTO"
+)
 REFUSED_WHOLE: Final = frozenset({"InvalidArgumentException", "ValidationException", "SerializationException"})
 """The codes of errors that one wrong record brings to all records of its request."""
 
@@ -43,6 +48,19 @@ class Request:
     def entries(self) -> list[Entry]:
         """The entries, in the order of the request."""
         return [entry for _, entries in self.groups for entry in entries]
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What another list of the shards has brought.
+
+    `stored`: entries that are stored after all. `repeated`: how many user records are sent again. `refused`: entries
+    without a partition key, which were given up, since the stream requires one now.
+    """
+
+    stored: list[Entry]
+    repeated: int
+    refused: list[Entry]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +81,16 @@ class Buffer:
     """
 
     def __init__(self, settings: ProducerSettings, shards: ShardMap, rng: Random) -> None:
-        self._settings = settings
+        self._given = settings
         self._rng = rng
-        self._map = shards
-        self._starts = shards.starts
-        self._lanes = [Lane(shard_id, settings, rng) for shard_id in shards.shard_ids]
+        self._use(shards)
+        self._lanes = [self._new_lane(shard_id) for shard_id in shards.shard_ids]
         self._active: dict[Lane, None] = {}
         self._misrouted: list[tuple[Lane, Entry]] = []  # `stored` says where they are instead
         self._denials = Denials()
         self._epoch = 0
         self._current = 0  # records of this epoch that are not done
         self._undone: Counter[int] = Counter()  # those of earlier ones
-        self._aggregates, self._aggregate_bytes = settings.aggregate, settings.aggregate_bytes
         self._full_records, self._full_bytes = settings.max_request_records, settings.max_request_bytes
         self._new_records = 0
         self._new_bytes = 0
@@ -83,14 +99,33 @@ class Buffer:
         self.weight = 0
         self.in_flight = 0
 
+    def _use(self, shards: ShardMap) -> None:
+        """Use a list of the shards, and the settings that are possible with its strategy."""
+        given = self._given
+        self._settings = replace(given, aggregate=False, ordered=False) if shards.is_auto else given
+        self._aggregates, self._aggregate_bytes = self._settings.aggregate, given.aggregate_bytes
+        self._map, self._starts = shards, shards.starts
+
+    def _new_lane(self, shard_id: str) -> Lane:
+        return Lane(shard_id, self._settings, self._rng, self._map.count if self._map.is_auto else 1)
+
+    @property
+    def is_auto(self) -> bool:
+        """Whether the service distributes the records (strategy AUTO), as far as is known."""
+        return self._map.is_auto
+
+    def uses(self, shards: ShardMap) -> bool:
+        """Return whether another list of the shards is like the one in use."""
+        return shards.is_auto == self._map.is_auto and shards.ranges() == self._map.ranges()
+
     # --- putting -----------------------------------------------------------------------------------------
 
     def put(
-        self, user: Outgoing, partition_key: str, key: bytes, data: bytes, explicit_hash_key: str | None = None
+        self, user: Outgoing, partition_key: str | None, key: bytes, data: bytes, explicit_hash_key: str | None = None
     ) -> bool:
         """Add a record; return whether `poll` should be called now rather than at the time that it returned.
 
-        `key`: the partition key in UTF-8.
+        `key`: the partition key in UTF-8, empty if there is none.
         """
         digest = digest_of(key, explicit_hash_key)
         lane = self._lanes[bisect_right(self._starts, digest) - 1]
@@ -232,7 +267,7 @@ class Buffer:
         return settled
 
     def _stored(self, lane: Lane, entry: Entry, result: Stored, outcome: Settled, now: float) -> None:
-        if result.shard_id != lane.shard_id:
+        if result.shard_id != lane.shard_id and not (self._map.is_auto and self._map.knows(result.shard_id)):
             self.is_stale = True
             if entry.is_aggregate:
                 lane.misrouted = True
@@ -249,9 +284,12 @@ class Buffer:
         entry.error = error
         if isinstance(error, TransportError) and not isinstance(error, CredentialsError):
             entry.maybe_stored = True
-        if isinstance(error, ServiceError) and error.code in REFUSED_WHOLE and not is_single:
+        is_refused = isinstance(error, ServiceError) and error.code in REFUSED_WHOLE
+        is_keyless = entry.partition_key is None
+        if is_refused and (is_keyless or not is_single):
             entry.alone = True
-        elif self._denials.is_final(error, now):
+            self.is_stale |= is_keyless  # the stream may require keys now: it is described again
+        elif (entry.attempts > DOUBTS or not is_odd(error)) and self._denials.is_final(error, now):
             self._done(entry, None, now)
             outcome.failed.append(entry)
             return
@@ -317,18 +355,17 @@ class Buffer:
         """Return whether a list of the shards has all shards from which responses came."""
         return all(entry.stored and shards.knows(entry.stored.shard_id) for _, entry in self._misrouted)
 
-    def apply(self, shards: ShardMap, now: float) -> tuple[list[Entry], int]:
+    def apply(self, shards: ShardMap, now: float) -> Applied:
         """Use another list of the shards, which it `accepts`. No request may be in flight.
 
         An aggregate that arrived in a shard that does not have the hash keys of all its user records is sent again:
-        readers drop those of them that belong to another shard, or all (KCL). Return the entries that are stored after
-        all, and the number of user records that are sent again.
+        readers drop those of them that belong to another shard, or all (KCL).
         """
         before = dict(zip(self._map.ranges(), self._lanes, strict=True))
-        self._lanes = [
-            before.pop(key) if key in before else Lane(key[0], self._settings, self._rng) for key in shards.ranges()
-        ]
-        self._map, self._starts, self.is_stale = shards, shards.starts, False
+        refused = [] if shards.is_auto else self._refuse_keyless(now)
+        self._use(shards)
+        self._lanes = [before.pop(key) if key in before else self._new_lane(key[0]) for key in shards.ranges()]
+        self.is_stale = False
         stored, again = [], 0
         first: dict[Lane, list[Entry]] = {}
         for lane, entry in self._misrouted:
@@ -349,27 +386,44 @@ class Buffer:
             self._complete(lane)
             self._active.pop(lane, None)
             for entry in lane.queue:
+                entry.alone = False  # it is not the entry that was refused, if the strategy was
                 self._route(entry, rest)
         for lane, entries in rest.items():
             lane.requeue(entries, first=False)
         self._active.update(dict.fromkeys((*first, *rest)))
-        return stored, again
+        return Applied(stored, again, refused)
+
+    def _refuse_keyless(self, now: float) -> list[Entry]:
+        """Give up the entries without a partition key: the stream requires one now."""
+        refused = []
+        for lane in self._lanes:
+            if keyless := [entry for entry in lane.queue if entry.partition_key is None]:
+                lane.queue = deque(entry for entry in lane.queue if entry.partition_key is not None)
+                refused += keyless
+        for entry in refused:
+            entry.error = ConfigurationError(NEEDS_KEY)
+            self._done(entry, None, now)
+        return refused
 
     def _route(self, entry: Entry, routed: dict[Lane, list[Entry]]) -> None:
-        """Append an entry to those of its lane; an aggregate in as many parts as it has lanes now."""
+        """Append an entry to those of its lane; an aggregate in as many parts as it has lanes now.
+
+        With AUTO, each user record is a part: readers may drop an aggregate that the service has placed.
+        """
         if not entry.is_aggregate:
-            lane = self._lane_of(digest_of(entry.partition_key.encode(), entry.explicit_hash_key))
+            lane = self._lane_of(digest_of((entry.partition_key or "").encode(), entry.explicit_hash_key))
             routed.setdefault(lane, []).append(entry)
             return
-        parts: dict[Lane, AggregateBuilder] = {}
+        parts: dict[object, tuple[Lane, AggregateBuilder]] = {}
         for user, (partition_key, data, explicit) in zip(entry.users, user_records(entry), strict=True):
             key = partition_key.encode()
             digest = digest_of(key, explicit)
             lane = self._lane_of(digest)
-            if lane not in parts:
-                parts[lane] = AggregateBuilder(digest, user.put_at)
-            parts[lane].add(user, key, data, explicit, sys.maxsize)
-        for lane, builder in parts.items():
+            part_of = user if self._map.is_auto else lane
+            if part_of not in parts:
+                parts[part_of] = lane, AggregateBuilder(digest, user.put_at)
+            parts[part_of][1].add(user, key, data, explicit, sys.maxsize)
+        for lane, builder in parts.values():
             part = self._entry_of(builder, entry.epoch)
             part.attempts, part.error, part.maybe_stored = entry.attempts, entry.error, entry.maybe_stored
             routed.setdefault(lane, []).append(part)

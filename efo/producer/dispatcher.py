@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from math import inf
 from random import Random
 from typing import Final
 
@@ -10,6 +12,7 @@ import trio
 
 from efo.errors import EfoError, ServiceError, error_type_of, without_tracebacks
 from efo.events import (
+    DistributionChanged,
     Observer,
     PutRecordsCalled,
     RecordsDelivered,
@@ -22,6 +25,7 @@ from efo.kinesis.control_plane import ControlPlane
 from efo.kinesis.put_records import PutRecordsCaller, PutRecordsEntry, PutRecordsResult
 from efo.producer.buffer import REFUSED_WHOLE, Buffer, Request, Settled
 from efo.producer.entry import Entry, Stored, Unseen
+from efo.producer.settings import ProducerSettings, impossible_with_auto
 from efo.producer.shard_map import ShardMap
 from efo.protocol.backoff import Backoff
 from efo.protocol.service_errors import service_error
@@ -29,6 +33,9 @@ from efo.protocol.service_errors import service_error
 LIST_INTERVAL: Final = 1.0
 """Seconds between two lists of the shards at least, and after a failure at first."""
 MAX_LIST_INTERVAL: Final = 10.0
+AUTO_INTERVAL: Final = 60.0
+"""Seconds after which the shards are listed while the service distributes the records: no response shows the end of
+that."""
 
 
 class Dispatcher:
@@ -43,7 +50,7 @@ class Dispatcher:
         caller: PutRecordsCaller,
         control_plane: ControlPlane,
         *,
-        max_in_flight: int,
+        settings: ProducerSettings,
         observer: Observer,
         rng: Random,
     ) -> None:
@@ -52,11 +59,15 @@ class Dispatcher:
         self._control_plane = control_plane
         self._observer = observer
         self._rng = rng
-        self._max_in_flight = max_in_flight
+        self._max_in_flight = settings.max_in_flight
+        self._impossible = impossible_with_auto(settings)
         self._sending: dict[Request, None] = {}
         self._changed = trio.Event()
         self._stale = trio.Event()
         self._shards: ShardMap | None = None  # to be applied when no request is in flight
+        self._describing = trio.Lock()
+        self._described_at = -inf
+        self._is_auto = False  # as described then
         self.progress = trio.lowlevel.ParkingLot()
         self.unseen = Unseen()
 
@@ -81,6 +92,21 @@ class Dispatcher:
         for entry in left:
             entry.error = entry.error or error
         self._given_up(left)
+
+    async def allows_keyless(self) -> bool:
+        """Return whether the stream takes records without a partition key. The service is asked once a second at most.
+
+        Raises EfoError.
+        """
+        if self._buffer.is_auto:
+            return True
+        async with self._describing:  # who comes meanwhile waits for the same answer
+            if trio.current_time() >= self._described_at + LIST_INTERVAL:
+                self._is_auto = (await self._control_plane.describe_stream()).is_auto
+                self._described_at = trio.current_time()
+        if self._is_auto:
+            self._stale.set()
+        return self._is_auto
 
     # --- requests ------------------------------------------------------------------------------------------
 
@@ -139,16 +165,17 @@ class Dispatcher:
         self.progress.unpark_all()
 
     def _stored(self, entries: Sequence[Entry], now: float) -> None:
-        stored = entries[0].stored
-        self._observer(
-            RecordsDelivered(
-                stored.shard_id if stored else "",
-                sum(entry.records for entry in entries),
-                len(entries),
-                now - min(entry.put_at for entry in entries),
-                max(entry.attempts for entry in entries),
+        by_shard = _by_shard(entries) if self._buffer.is_auto else {_shard_of(entries[0]): entries}
+        for shard_id, group in by_shard.items():
+            self._observer(
+                RecordsDelivered(
+                    shard_id,
+                    sum(entry.records for entry in group),
+                    len(group),
+                    now - min(entry.put_at for entry in group),
+                    max(entry.attempts for entry in group),
+                )
             )
-        )
 
     def _given_up(self, entries: Sequence[Entry]) -> None:
         records = sum(entry.records for entry in entries)
@@ -163,23 +190,23 @@ class Dispatcher:
 
     async def _list_shards(self) -> None:
         while True:
-            await self._stale.wait()
+            with trio.move_on_after(AUTO_INTERVAL if self._buffer.is_auto else inf):
+                await self._stale.wait()
             backoff = Backoff(self._rng.random, initial=LIST_INTERVAL, limit=MAX_LIST_INTERVAL, jitter=0.5)
-            while True:
-                shards = await self._listed()
-                if shards is not None and self._buffer.accepts(shards):
-                    break
+            while (shards := await self._listed()) is None or not self._buffer.accepts(shards):  # noqa: ASYNC110 - no event
                 await trio.sleep(backoff.next())
+            if self._stale.is_set() or not self._buffer.uses(shards):
+                self._shards = shards
+                self._changed.set()
             self._stale = trio.Event()
-            self._shards = shards
-            self._changed.set()
             await trio.sleep(LIST_INTERVAL)
 
     async def _listed(self) -> ShardMap | None:
         try:
             shards = await self._control_plane.list_shards()
             self._observer(ShardsListed(len(shards)))
-            return ShardMap(shards)
+            stream = await self._control_plane.describe_stream()
+            return ShardMap(shards, is_auto=stream.is_auto)
         except ValueError:  # no shard is open; it is asked again
             return None
         except EfoError as error:
@@ -194,11 +221,16 @@ class Dispatcher:
         if not self._buffer.accepts(shards):
             self._stale.set()
             return
-        stored, repeated = self._buffer.apply(shards, now)
-        self._observer(ShardMapChanged(len(shards.shard_ids), repeated))
-        if stored:
-            self._stored(stored, now)
+        was_auto = self._buffer.is_auto
+        applied = self._buffer.apply(shards, now)
+        self._observer(ShardMapChanged(shards.count, applied.repeated))
+        if shards.is_auto != was_auto:
+            self._observer(DistributionChanged("AUTO" if shards.is_auto else "USER_PARTITION_KEY", self._impossible))
+        if applied.stored:
+            self._stored(applied.stored, now)
             self.progress.unpark_all()
+        if applied.refused:
+            self._given_up(applied.refused)
 
 
 def _detail(error: EfoError | None) -> str:
@@ -206,6 +238,17 @@ def _detail(error: EfoError | None) -> str:
     if error is None:
         return ""
     return error.code if isinstance(error, ServiceError) and error.code in REFUSED_WHOLE else str(error)
+
+
+def _shard_of(entry: Entry) -> str:
+    return entry.stored.shard_id if entry.stored else ""
+
+
+def _by_shard(entries: Iterable[Entry]) -> Mapping[str, Sequence[Entry]]:
+    by_shard: defaultdict[str, list[Entry]] = defaultdict(list)
+    for entry in entries:
+        by_shard[_shard_of(entry)].append(entry)
+    return by_shard
 
 
 def _outcome(result: PutRecordsResult) -> Stored | EfoError:

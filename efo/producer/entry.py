@@ -71,7 +71,7 @@ class Entry(Carrier):
     def __init__(
         self,
         users: list[Outgoing],
-        partition_key: str,
+        partition_key: str | None,
         data: bytes,
         explicit_hash_key: str | None,
         *,

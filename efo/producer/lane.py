@@ -23,16 +23,18 @@ SCANNED: Final = 1000
 class Lane:
     """The entries for one shard, in the order in which they were put. Times are seconds of one monotonic clock.
 
+    With the strategy AUTO it is the only lane, for all `shards`.
+
     `growing`: the aggregate to which user records are added; it comes after the queue. `misrouted`: an aggregate for
     this shard arrived in another one, so no more are sent until the shards are listed again.
     """
 
-    def __init__(self, shard_id: str, settings: ProducerSettings, rng: Random) -> None:
+    def __init__(self, shard_id: str, settings: ProducerSettings, rng: Random, shards: int = 1) -> None:
         self.shard_id = shard_id
         self.queue: deque[Entry] = deque()
         self.growing: AggregateBuilder | None = None
         self.misrouted = False
-        self._rate = ShardRate(settings.shard_share)
+        self._rate = ShardRate(settings.shard_share, shards)
         self._ordered = settings.ordered
         self._rng = rng
         self._in_flight = 0

@@ -16,17 +16,19 @@ import trio
 
 from efo.checks import check_callable, check_type, is_async, shown
 from efo.errors import ConfigurationError, ProducerClosedError
-from efo.events import Observer, ProducerOpened
+from efo.events import Observer, ProducerOpened, ShardsListed
 from efo.exception_groups import collapse_groups
 from efo.kinesis.client import KinesisClient, check_stream, open_client
 from efo.kinesis.connection_pool import ConnectionPool
+from efo.kinesis.control_plane import ControlPlane
 from efo.kinesis.put_records import PutRecordsCaller
 from efo.kinesis.service_call import ServiceCaller
+from efo.kinesis.starting import StartingControlPlane
 from efo.model import Shard, StreamDescription
 from efo.producer.buffer import Buffer
 from efo.producer.dispatcher import Dispatcher
 from efo.producer.producer import Producer, Serializer
-from efo.producer.settings import ProducerSettings
+from efo.producer.settings import ProducerSettings, impossible_with_auto
 from efo.producer.shard_map import ShardMap
 from efo.telemetry.log import LoggingObserver
 
@@ -117,8 +119,11 @@ async def _open(
 ) -> AsyncIterator[Producer[Any]]:
     async with AsyncExitStack() as stack:
         kinesis = await stack.enter_async_context(open_client(stream, where))
-        described, listed = await _describe(kinesis)
-        buffer = Buffer(settings, ShardMap(listed), rng)
+        starting = StartingControlPlane(kinesis.control_plane, observer, rng)
+        described, listed = await _describe(kinesis, starting.plane)
+        observer(ShardsListed(len(listed)))
+        _check_distribution(described, settings)
+        buffer = Buffer(settings, ShardMap(listed, is_auto=described.is_auto), rng)
         pool = ConnectionPool(kinesis.connect, address=kinesis.authority, observer=observer)
         service = ServiceCaller(
             pool,
@@ -131,7 +136,7 @@ async def _open(
             buffer,
             PutRecordsCaller(service, described.arn),
             kinesis.control_plane,
-            max_in_flight=settings.max_in_flight,
+            settings=settings,
             observer=observer,
             rng=rng,
         )
@@ -188,22 +193,31 @@ async def _within(
         await run(task_status=task_status)
 
 
-async def _describe(kinesis: KinesisClient) -> tuple[StreamDescription, Sequence[Shard]]:
+async def _describe(kinesis: KinesisClient, control_plane: ControlPlane) -> tuple[StreamDescription, Sequence[Shard]]:
     """Return the stream's description and its shards, both asked for at the same time."""
     found: list[StreamDescription] = []
 
     async def describe() -> None:
-        found.append(await kinesis.control_plane.describe_stream())
+        found.append(await control_plane.describe_stream())
 
     with collapse_groups():
         async with trio.open_nursery() as nursery:
             nursery.start_soon(describe)
-            shards = await kinesis.control_plane.list_shards()
+            shards = await control_plane.list_shards()
     if not any(shard.is_open for shard in shards):
         raise ConfigurationError(
             f"stream {kinesis.stream} has no open shard (status {found[0].status}): wait until it is ACTIVE"
         )
     return found[0], shards
+
+
+def _check_distribution(stream: StreamDescription, settings: ProducerSettings) -> None:
+    if stream.is_auto and (names := impossible_with_auto(settings)):
+        raise ConfigurationError(
+            f"{' and '.join(f'{name}=True' for name in names)}: stream {stream.name} has the record distribution "
+            "strategy AUTO, with which the service places each record in any shard; leave it out, or switch the stream "
+            "to USER_PARTITION_KEY (UpdateStreamRecordDistributionStrategy)"
+        )
 
 
 def _check_arguments(serializer: object, settings: object, observer: object) -> None:

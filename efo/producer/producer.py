@@ -24,10 +24,13 @@ Serializer = Callable[[T], bytes]
 
 
 class ProducerRecord(NamedTuple, Generic[T]):
-    """A record to put. `explicit_hash_key`: decimal digits, instead of the MD5 of the partition key."""
+    """A record to put. `partition_key`: None only for a stream with the record distribution strategy AUTO.
+
+    `explicit_hash_key`: decimal digits, instead of the MD5 of the partition key.
+    """
 
     data: T
-    partition_key: str
+    partition_key: str | None = None
     explicit_hash_key: str | None = None
 
 
@@ -65,19 +68,28 @@ class Producer(Generic[T]):
         return self._buffer.records
 
     @property
+    def is_auto(self) -> bool:
+        """Whether the service distributes the records (strategy AUTO), as far as is known: keys are optional then."""
+        return self._buffer.is_auto
+
+    @property
     def buffered_bytes(self) -> int:
         """What counts against `ProducerSettings.max_buffered_bytes`."""
         return self._buffer.weight
 
-    async def put(self, data: T, partition_key: str, explicit_hash_key: str | None = None) -> Delivery:
+    async def put(self, data: T, partition_key: str | None = None, explicit_hash_key: str | None = None) -> Delivery:
         """Take a record, and return its delivery: await that for where the record was stored.
 
         Waits only while the buffer is full. `data`: bytes, or what the serializer takes. `partition_key`: 1 to 256
-        characters. `explicit_hash_key`: decimal digits; selects the shard instead of the MD5 of the partition key.
+        characters; a stream with the record distribution strategy AUTO needs none, and places a record with one in any
+        shard too. `explicit_hash_key`: decimal digits; selects the shard instead of the MD5 of the partition key.
 
         Raises ConfigurationError for a record that the service would refuse, ProducerClosedError, and what the
-        serializer raises; the record is then not taken.
+        serializer raises; the record is then not taken. Without a key it may ask the service whether it takes such
+        records, and raises EfoError.
         """
+        if partition_key is None:
+            await self._check_keyless()
         payload, key, explicit_hash_key = self._checked(data, partition_key, explicit_hash_key)
         size = len(payload) + len(key) + OVERHEAD
         self._puts_left -= 1
@@ -93,6 +105,9 @@ class Producer(Generic[T]):
 
         All of them are checked before the first is taken.
         """
+        records = list(records)
+        if any(record[1] is None for record in records):
+            await self._check_keyless()
         checked = [(record[1], self._checked(*record)) for record in records]
         deliveries = []
         for partition_key, (payload, key, explicit_hash_key) in checked:
@@ -139,22 +154,33 @@ class Producer(Generic[T]):
             await self._dispatcher.progress.park()
         self._check_open()
 
+    async def _check_keyless(self) -> None:
+        """Raise ConfigurationError unless the stream takes records without a partition key."""
+        if not await self._dispatcher.allows_keyless():
+            raise ConfigurationError(
+                f"partition_key is missing: stream {self.stream} has the record distribution strategy "
+                "USER_PARTITION_KEY, which requires one of each record"
+            )
+
     def _check_open(self) -> None:
         if self._is_closed:
             raise ProducerClosedError(f"the producer for {self.stream} is closed: the record was not taken")
 
     def _checked(
-        self, data: T, partition_key: str, explicit_hash_key: str | None = None
+        self, data: T, partition_key: str | None = None, explicit_hash_key: str | None = None
     ) -> tuple[bytes, bytes, str | None]:
-        """Return the payload, the partition key in UTF-8, and the explicit hash key. Raises ConfigurationError."""
+        """Return the payload, the partition key in UTF-8, and the explicit hash key. Raises ConfigurationError.
+
+        A key that is missing is empty.
+        """
         payload = data if self._serializer is None else self._serializer(data)
         if type(payload) is not bytes:
             payload = self._as_bytes(payload)
         try:
-            key = partition_key.encode() if 0 < len(partition_key) <= MAX_PARTITION_KEY else b""
+            key = partition_key.encode() if partition_key and len(partition_key) <= MAX_PARTITION_KEY else b""
         except (AttributeError, TypeError, UnicodeEncodeError):
             key = b""
-        if not key:
+        if not key and partition_key is not None:
             raise ConfigurationError(_wrong_key(partition_key))
         if explicit_hash_key is not None:
             explicit_hash_key = _checked_hash_key(explicit_hash_key)

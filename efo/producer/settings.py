@@ -8,6 +8,8 @@ from typing import Final
 from efo.checks import check_count, check_number, check_type
 from efo.errors import ConfigurationError
 
+_NEED_KEYS: Final = ("aggregate", "ordered")
+"""The settings that need a stream whose records have their keys' shards."""
 MAX_REQUEST_RECORDS: Final = 500
 """The maximum number of Kinesis records of a request (AWS: PutRecords)."""
 MAX_REQUEST_BYTES: Final = 10 * 1024 * 1024
@@ -23,6 +25,8 @@ class ProducerSettings:
     `aggregate`: put several user records into one Kinesis record (KPL aggregation). Its readers must deaggregate, as
     efo, KCL and AWS's helpers for Lambda do. `aggregate_bytes`: the size at which an aggregate is complete; a larger
     user record is put alone.
+    `aggregate` and `ordered` need the record distribution strategy USER_PARTITION_KEY, the default of streams. With
+    AUTO, the service may place any record in any shard: KCL drops such aggregates, and a key has no order.
     `ordered`: keep the order of the records of a key, also when some of them must be repeated. Each shard then has one
     request in flight, with at most one record of a key, or one aggregate.
     `linger`: how long a record may wait for others before it is sent.
@@ -32,8 +36,9 @@ class ProducerSettings:
     than its data and its key.
     `max_in_flight`: the maximum number of requests at the same time.
     `max_request_records`, `max_request_bytes`: a request has no more than this. A single larger record is sent alone.
-    `shard_share`: the share of each shard's 1,000 records/s and 1 MiB/s that this producer uses at most. It uses less
-    while the service throttles it, because others write too. `math.inf`: the rates are not limited here.
+    `shard_share`: the share of each shard's 1,000 records/s and 1 MiB/s that this producer uses at most; with AUTO, of
+    those of all open shards together. It uses less while the service throttles it, because others write too.
+    `math.inf`: the rates are not limited here.
     `close_timeout`: how long a producer that is cancelled, or left by an exception, still sends what it has.
 
     Raises ConfigurationError.
@@ -71,3 +76,8 @@ class ProducerSettings:
             raise ConfigurationError(
                 f"delivery_timeout={self.delivery_timeout}: expected more than linger, {self.linger} seconds"
             )
+
+
+def impossible_with_auto(settings: ProducerSettings) -> tuple[str, ...]:
+    """Return the names of what is set and cannot be kept on a stream with the record distribution strategy AUTO."""
+    return tuple(name for name in _NEED_KEYS if getattr(settings, name))

@@ -8,24 +8,8 @@ from typing import Final
 
 from efo.model import Shard
 
-try:
-    from _md5 import md5  # CPython's own takes half the time of OpenSSL's for a short text
-except ImportError:
-    from hashlib import md5
-
 _DIGEST_BYTES: Final = 16
 _LOWEST: Final = bytes(_DIGEST_BYTES)
-
-
-def digest_of(encoded_key: bytes, explicit_hash_key: str | None = None) -> bytes:
-    """Return the hash key of a record as 16 bytes, which compare as the number does (AWS: PutRecords).
-
-    `encoded_key`: the partition key in UTF-8.
-    """
-    if explicit_hash_key is not None:
-        return int(explicit_hash_key).to_bytes(_DIGEST_BYTES)
-    digest: bytes = md5(encoded_key, usedforsecurity=False).digest()
-    return digest
 
 
 def _bounds(shard: Shard) -> tuple[bytes, bytes]:
@@ -39,9 +23,12 @@ class ShardMap:
     `shard_ids`: the open shards, in the order of their hash keys. `starts`: where each of them begins, as `digest_of`
     returns it; the first begins at 0. A listing may be incomplete while shards are split or merged, so where a shard
     ends is not looked at: where a record was put is known by its response.
+    `is_auto`: the service distributes the records (strategy AUTO). All open shards are one target then: `shard_ids` has
+    one name for them, and `count` is how many they are.
     """
 
-    def __init__(self, shards: Iterable[Shard]) -> None:
+    def __init__(self, shards: Iterable[Shard], *, is_auto: bool = False) -> None:
+        self.is_auto = is_auto
         self._bounds: dict[str, tuple[bytes, bytes]] = {}
         by_start: list[tuple[bytes, str]] = []
         for shard in shards:
@@ -50,6 +37,9 @@ class ShardMap:
                 by_start.append((bounds[0], shard.shard_id))
         if not by_start:
             raise ValueError("no shard is open")
+        self.count = len(by_start)
+        if is_auto:
+            by_start = [(_LOWEST, f"any of {self.count} shards")]
         by_start.sort()
         self.starts: Sequence[bytes] = [_LOWEST, *(start for start, _ in by_start[1:])]
         self.shard_ids: Sequence[str] = [shard_id for _, shard_id in by_start]

@@ -1,5 +1,7 @@
 """How much one shard accepts now: 1,000 records and 1 MiB in any second, or less while others write to it too.
 
+Several shards among which the service distributes the records accept as many times as much, together.
+
 A request counts from its sending until a second after its response. The service received it somewhere between, so two
 records that it received within one second are both counted when the later one is sent. So a producer that writes alone
 is never throttled, however its requests are delayed on the way.
@@ -27,10 +29,12 @@ MIN_SHARE: Final = 0.02
 class ShardRate:
     """The rate limit of one shard. Times are seconds of one monotonic clock, sizes bytes.
 
-    `share`: the part of the limits that may be used; infinity: no limit.
+    `share`: the part of the limits that may be used; infinity: no limit. `shards`: of how many shards it is the limit.
     """
 
-    def __init__(self, share: float) -> None:
+    def __init__(self, share: float, shards: int = 1) -> None:
+        self._most_records = RECORDS_PER_SECOND * shards
+        self._most_bytes = BYTES_PER_SECOND * shards
         self._most = share
         self._share = share
         self._share_at = -inf
@@ -60,8 +64,8 @@ class ShardRate:
             self._records -= records
             self._bytes -= size
         share = self.share(now)
-        most = max(1, int(RECORDS_PER_SECOND * share))
-        return most - self._records, int(BYTES_PER_SECOND * share) - self._bytes
+        most = max(1, int(self._most_records * share))
+        return most - self._records, int(self._most_bytes * share) - self._bytes
 
     def grows_at(self) -> float:
         """Return when the next request ceases to count; infinity if all of them are in flight."""
@@ -79,7 +83,7 @@ class ShardRate:
             return
         if throttled and now >= self._share_at + WINDOW:
             self._share, self._share_at = max(MIN_SHARE, self.share(now) * CUT), now
-        until = now + max(WINDOW, size / BYTES_PER_SECOND)
+        until = now + max(WINDOW, size / self._most_bytes)
         if self._settled:
             until = max(until, self._settled[-1][0])
         self._settled.append((until, records, size))

@@ -38,7 +38,10 @@ class BatchSlice(msgspec.Struct, frozen=True):
         records = tuple(self.batch.records[index] for index in self.indexes)
         return replace(self.batch, records=records)
 
+    def split(self, records: int) -> tuple[BatchSlice, BatchSlice]:
+        """Return the first so many records, and the others. Neither may be none."""
+        return BatchSlice(self.batch, self.indexes[:records]), BatchSlice(self.batch, self.indexes[records:])
+
     def halves(self) -> tuple[BatchSlice, BatchSlice]:
         """Return the first half and the second half."""
-        middle = len(self.indexes) // 2
-        return BatchSlice(self.batch, self.indexes[:middle]), BatchSlice(self.batch, self.indexes[middle:])
+        return self.split(len(self.indexes) // 2)

@@ -12,7 +12,7 @@ aggregate may have unknown fields too, but only length-delimited ones, since it 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import md5
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
@@ -28,7 +28,16 @@ from efo.protocol.aggregate_message import (
     end_of_chunk,
     parse,
 )
-from efo.protocol.aggregation import MAGIC, AggregateMode, ShardFilter, is_aggregate, is_hash_key
+from efo.protocol.aggregation import (
+    AGGREGATE_KEY,
+    EVERY_KEY,
+    MAGIC,
+    AggregateMode,
+    ShardFilter,
+    digest_of,
+    is_aggregate,
+    is_hash_key,
+)
 
 MAX_PARTITION_KEY: Final = 256
 """The maximum number of characters of a partition key; the minimum is 1 (AWS: PutRecord, PartitionKey)."""
@@ -50,16 +59,17 @@ class Deaggregation(NamedTuple):
 def deaggregate(
     record: Record,
     shard: HashKeyRange | None = None,
-    mode: AggregateMode = AggregateMode.FILTER,
+    mode: AggregateMode = AggregateMode.DEDUPLICATE,
     *,
+    ancestors: Iterable[HashKeyRange] = (),
     max_fields: int = MAX_FIELDS,
 ) -> Deaggregation:
     """Return the user records of a Kinesis record: the record itself if it is not an aggregate.
 
-    `shard`: the hash key range of the shard that the record came from; None keeps all user records.
-    `max_fields`: see `expand`. An aggregate without user records returns none.
+    `shard`: the hash key range of the shard that the record came from; None keeps all user records. `ancestors`: see
+    ShardFilter. `max_fields`: see `expand`. An aggregate without user records returns none.
     """
-    parts = [part for part in expand(record, ShardFilter(shard, mode), max_fields) if part is not None]
+    parts = [part for part in expand(record, ShardFilter(shard, mode, ancestors), max_fields) if part is not None]
     records = tuple(user for part in parts for user in part.records)
     return Deaggregation(records, sum(part.filtered for part in parts), parts[-1].problem)
 
@@ -74,6 +84,9 @@ def expand(record: Record, shard: ShardFilter, max_fields: int = MAX_FIELDS) -> 
     if not is_aggregate(record):
         yield Deaggregation((record,))
         return
+    # Without a key, the service chose its shard: no user record belongs to another one, and nobody puts it again.
+    if record.partition_key is None or (shard.deduplicates and record.partition_key != AGGREGATE_KEY):
+        shard = EVERY_KEY
     try:
         body = _body(record.data)
         if len(body) <= MAX_CHUNK:
@@ -102,6 +115,11 @@ def _expand_chunk(record: Record, chunk: Chunk, shard: ShardFilter) -> Deaggrega
     filtered = len(chunk.message.records) - len(users)
     if filtered and shard.drops_aggregates:
         return Deaggregation((), len(chunk.message.records))
+    if filtered and shard.deduplicates:
+        origin = _Origin()
+        origin.add(tables, chunk, users)
+        if not origin.puts_again(tables, shard):
+            return _expand_chunk(record, chunk, EVERY_KEY)
     return Deaggregation(tuple(users), filtered)
 
 
@@ -117,15 +135,20 @@ def _expand_large(record: Record, body: bytes, shard: ShardFilter, max_fields: i
         tables.add(parse(body[cuts[-2] : cuts[-1]]))
         yield None
     count = filtered = 0
+    origin = _Origin()
     for start, end in pairwise(cuts):
         chunk = parse(body[start:end])
-        users = len(chunk.message.records)
-        filtered += users - len(_user_records(record, chunk, tables, count))
-        count += users
+        users = _user_records(record, chunk, tables, count)
+        filtered += len(chunk.message.records) - len(users)
+        count += len(chunk.message.records)
+        if shard.deduplicates and not shard.keeps_all:
+            origin.add(tables, chunk, users)
         yield None
     if filtered and shard.drops_aggregates:
         yield Deaggregation((), count)
         return
+    if filtered and shard.deduplicates and not origin.puts_again(tables, shard):
+        tables.keeps_all, filtered = True, 0
     yield Deaggregation((), filtered)
     first = 0
     for start, end in pairwise(cuts):
@@ -140,7 +163,7 @@ class _Tables:
 
     `keys`: the partition keys. `invalid`: the indexes of those that Kinesis does not allow; they matter if they are
     used. `hashes`: the explicit hash keys; None for an invalid one. `kept_keys`, `kept_hashes`: whether the shard keeps
-    them. `keeps_all`: whether it keeps all hash keys, so that none needs to be looked at.
+    them. `keeps_all`: whether all hash keys are kept, so that none needs to be looked at.
     """
 
     __slots__ = ("_shard", "hashes", "invalid", "keeps_all", "kept_hashes", "kept_keys", "keys")
@@ -175,6 +198,46 @@ class _Tables:
         if len(self.kept_keys) < len(self.keys):
             self.kept_keys.update(enumerate(self._shard.keeps(self.keys)))
         return all(self.kept_keys.values())
+
+    def hash_keys(self, chunk: Chunk) -> set[bytes]:
+        """Return the hash keys of the user records of a chunk, as `digest_of` returns them."""
+        users = chunk.message.records
+        if chunk.is_plain:
+            used: set[tuple[int, int]] = {(user.partition_key_index, NO_INDEX) for user in users}
+        else:
+            used = {(user.partition_key_index, user.explicit_hash_key_index) for user in users}
+        return {digest_of(self.keys[key].encode(), self.hashes[explicit]) for key, explicit in used}
+
+
+class _Origin:
+    """What tells whether the producer of an aggregate puts again what the shard does not keep (rule R17).
+
+    `_lowest`, `_highest`: of the hash keys of its user records. `_fits`: whether the first of them is in the shard.
+    """
+
+    __slots__ = ("_fits", "_highest", "_lowest")
+
+    def __init__(self) -> None:
+        self._fits: bool | None = None
+        self._lowest = b"\xff" * _MD5_LENGTH
+        self._highest = b""
+
+    def add(self, tables: _Tables, chunk: Chunk, kept: Sequence[Record]) -> None:
+        """Look at the next chunk, and at those of its user records that the shard keeps."""
+        hash_keys = tables.hash_keys(chunk)
+        if hash_keys:
+            self._lowest, self._highest = min(self._lowest, *hash_keys), max(self._highest, *hash_keys)
+            if self._fits is None:
+                self._fits = bool(kept) and kept[0].sub_sequence_number == 0
+
+    def puts_again(self, tables: _Tables, shard: ShardFilter) -> bool:
+        """Return whether it does.
+
+        The KPL puts an aggregate under a partition key of its own and the hash key of the first user record, which is
+        therefore in the shard. Other producers take the partition key of one of the user records, or any other.
+        """
+        is_marked = AGGREGATE_KEY not in tables.keys
+        return is_marked and bool(self._fits) and shard.is_put_again(self._lowest, self._highest)
 
 
 class _KeptKeys(dict[int, bool]):

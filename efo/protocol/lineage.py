@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from efo.model import Checkpoint, ChildShard, Lease, Shard
+from efo.model import Checkpoint, ChildShard, HashKeyRange, Lease, Shard
 
 
 def leases_to_create(shards: Sequence[Shard], leases: Mapping[str, Lease], initial: Checkpoint) -> list[Lease]:
@@ -126,6 +126,34 @@ def is_startable(lease: Lease, leases: Mapping[str, Lease]) -> bool:
         any(parent in leases and not leases[parent].is_finished for parent in lease.parents)
         or _awaited_parents(lease, leases)
     )
+
+
+def ancestor_ranges(
+    key: str, leases: Mapping[str, Lease], listed: Mapping[str, Shard], parents: Collection[str] = ()
+) -> list[HashKeyRange]:
+    """Return the hash-key ranges of a shard's ancestors, as far as leases or the last listing know them (rule R17).
+
+    `leases`, `listed`: by shard id. An ancestor whose lease was deleted is listed until its records have expired.
+    `parents`: those that the caller knows.
+    """
+    ranges: list[HashKeyRange] = []
+    known: set[str] = set()
+    generation = {*parents, *_known_parents(key, leases, listed)}
+    while generation:
+        known |= generation
+        for parent in sorted(generation):
+            keys = listed[parent].hash_key_range if parent in listed else None
+            if keys is None and parent in leases:
+                keys = leases[parent].hash_key_range
+            if keys is not None:
+                ranges.append(keys)
+        generation = {older for parent in generation for older in _known_parents(parent, leases, listed)} - known
+    return ranges
+
+
+def _known_parents(key: str, leases: Mapping[str, Lease], listed: Mapping[str, Shard]) -> Collection[str]:
+    of_lease = leases[key].parents if key in leases else ()
+    return of_lease or (listed[key].parents if key in listed else ())
 
 
 def parent_cycles(leases: Mapping[str, Lease]) -> list[tuple[str, ...]]:

@@ -32,11 +32,11 @@ class SubscribeToShardEvent(msgspec.Struct, frozen=True, rename="pascal"):
 
 
 class UntimedRecord(msgspec.Struct, frozen=True, rename="pascal"):
-    """A record whose arrival time may be missing. AWS's model requires all other fields."""
+    """A record with no more than AWS's model requires: SequenceNumber and Data."""
 
     sequence_number: str
     data: bytes
-    partition_key: str
+    partition_key: str | None = None
     approximate_arrival_timestamp: float | None = None
     encryption_type: str | None = None
 
@@ -85,7 +85,8 @@ _ERROR_BODY: Final = msgspec.json.Decoder(_ErrorBody)
 def parse_message(message: Message) -> Parsed:
     """Return the event of a message, the error that ends the subscription, or None.
 
-    None stands for the initial response and for events of unknown types. Raises EventError if the message is invalid.
+    None stands for the initial response, and for messages and events of types that efo does not know: AWS may add some.
+    Raises EventError if the message is invalid.
     """
     headers = message.headers
     match headers.get(":message-type"):
@@ -100,8 +101,10 @@ def parse_message(message: Message) -> Parsed:
             return service_error(
                 str(headers.get(":error-code", "UnknownError")), str(headers.get(":error-message", ""))
             )
+        case str():
+            return None
         case other:
-            raise EventError(f"message type {shown(other)} is unknown: expected event, exception or error")
+            raise EventError(f"the message type is {shown(other)}: expected a text, such as event")
 
 
 def parse_error_response(status: int, body: bytes) -> ServiceError:

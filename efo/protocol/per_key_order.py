@@ -1,7 +1,8 @@
 """Per-key ordering: which records may be handled now, with several partition keys at the same time.
 
 Each partition key has at most one batch slice in flight; the other slices of the key wait behind it. So the order of a
-key holds across batches, and a slow key delays only itself.
+key holds across batches, and a slow key delays only itself. A record without a partition key has no order to keep: it
+is a slice of its own, and waits for no other.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from efo.protocol.batch_slice import BatchSlice
 
 
 class PerKeyOrder:
-    """Splits batches into slices of one key each.
+    """Splits batches into slices of one key each, or of one record without a key.
 
     `add` a batch, `take` a slice that may start, and report it as `done`.
     """
@@ -30,8 +31,8 @@ class PerKeyOrder:
         self._ready: deque[BatchSlice] = deque()
 
     def add(self, batch: Batch) -> None:
-        """Add a batch. Its keys become ready in the order of their first records."""
-        by_key: defaultdict[str, list[int]] = defaultdict(list)
+        """Add a batch. Its keys become ready in the order of their first records, then its records without a key."""
+        by_key: defaultdict[str | None, list[int]] = defaultdict(list)
         size = 0
         for index, record in enumerate(batch.records):
             by_key[record.partition_key].append(index)
@@ -41,12 +42,15 @@ class PerKeyOrder:
         if batch.records:
             self._undone[batch.number] = len(batch.records), size
         for key, indexes in by_key.items():
+            if key is None:
+                continue
             batch_slice = BatchSlice(batch, indexes)
             if key in self._waiting:
                 self._waiting[key].append(batch_slice)
             else:
                 self._waiting[key] = deque()
                 self._ready.append(batch_slice)
+        self._ready.extend(BatchSlice(batch, (index,)) for index in by_key.get(None, ()))
 
     def take(self) -> BatchSlice | None:
         """Return the oldest slice that may be handled now, None if there is none."""
@@ -61,6 +65,8 @@ class PerKeyOrder:
         else:
             self.size -= size
         key = batch_slice.first.partition_key
+        if key is None:
+            return
         if self._waiting[key]:
             self._ready.append(self._waiting[key].popleft())
         else:

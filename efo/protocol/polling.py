@@ -11,7 +11,7 @@
    to others. A shard that is behind is read at this pace. One that is current is read less often: each page without
    records doubles the interval, each one with records halves it.
 6. When the service throttles, others read the shard too: the pace halves, and rises again with each page.
-7. An error that is final is passed to the owner, which says which ones are.
+7. An error that is final is passed to the owner, which says which ones are; an odd one, when it has repeated.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from efo.errors import EfoError, ExpiredIteratorError, ThrottledError
 from efo.model import Position, PositionType
 from efo.protocol.backoff import Backoff
 from efo.protocol.denials import is_final
+from efo.protocol.doubts import Doubts, is_odd
 from efo.protocol.messages import SubscribeToShardEvent
 from efo.protocol.reading import SubscriptionState
 from efo.protocol.records_page import RecordsPage
@@ -79,7 +80,7 @@ class Polling:
         self._interval = MIN_INTERVAL
         self._slowdown = 1.0
         self._backoff = Backoff(random, limit=_MAX_BACKOFF)
-        self._is_final = is_final
+        self._doubts = Doubts(is_final)
         self._iterator: str | None = None
         self._iterator_since = float("-inf")
         self._has_page = False  # since the iterator was obtained by GetShardIterator
@@ -100,6 +101,7 @@ class Polling:
     def received(self, page: RecordsPage, wire_bytes: int, now: float) -> list[Deliver | Finish]:
         """Take a page; return what to deliver. `now`: when GetRecords was called. `wire_bytes`: the response's size."""
         self._backoff.reset()
+        self._doubts.settled()
         self._slowdown = max(1.0, self._slowdown * _RECOVERY)
         self._iterator, self._iterator_since, self._has_page = page.next_shard_iterator, now, True
         self.due = now + self._pause_after(page)
@@ -119,9 +121,11 @@ class Polling:
 
     def failed(self, error: EfoError, now: float) -> list[Fail]:
         """Take the failure of a call; return it if it is final, otherwise the call is repeated."""
-        if self._is_final(error):
+        if self._doubts.is_final(error):
             self.state = "failed"
             return [Fail(error)]
+        if is_odd(error):
+            self._iterator = None  # perhaps it was what is refused
         if isinstance(error, ExpiredIteratorError):
             self._iterator = None
             if self._has_page:  # one that expires at once is no matter of time: back off
@@ -141,7 +145,7 @@ class Polling:
 
     def _pause_after(self, page: RecordsPage) -> float:
         """Return the seconds from the call for this page until the next one may be made."""
-        size = sum([len(record.data) + len(record.partition_key) for record in page.records])
+        size = sum([len(record.data) + len(record.partition_key or "") for record in page.records])
         pause = max(MIN_INTERVAL * self._slowdown, size / BYTES_PER_SECOND)
         if page.millis_behind_latest:
             self._interval = MIN_INTERVAL

@@ -67,6 +67,9 @@ _BY_NAME: Final[dict[str, type[ServiceError]]] = {
     "ExpiredTokenException": ExpiredCredentialsError,
 }
 
+_FINAL: Final = frozenset({"InvalidArgumentException", "SerializationException", "ValidationException"})
+"""Codes of wrong requests, also within a response."""
+
 # For families of names with a common prefix: Throttling, ThrottlingException, ThrottledException; KMS*.
 _BY_PREFIX: Final[tuple[tuple[str, type[ServiceError]], ...]] = (
     ("Throttl", ThrottledError),
@@ -98,7 +101,8 @@ def service_error(code: str, message: str, status: int | None = None) -> Service
     (`com.amazonaws.kinesis#ResourceInUseException`), or the header `x-amzn-ErrorType`, where `:` and a URL may follow
     the name, or the `:exception-type` of a frame.
     `message`: the service's text, of which the error has what cannot quote a header or an argument. `status`: the HTTP
-    status, None for an error within a response stream.
+    status, None for an error within a response: of a subscription that was accepted, or of one record. An unknown code
+    is retryable there, since AWS may add some.
 
     Source: AWS, "JSON 1.1 protocol", operation error serialization.
     """
@@ -137,6 +141,6 @@ def _error_class(name: str, status: int | None) -> type[ServiceError]:
     for prefix, error_class in _BY_PREFIX:
         if name.startswith(prefix):
             return error_class
-    if status is not None and status >= _SERVER_ERROR:
+    if (status is None and name not in _FINAL) or (status is not None and status >= _SERVER_ERROR):
         return InternalFailureError
     return ServiceError

@@ -16,7 +16,7 @@ This module makes all decisions that keep a shard subscribed:
 4. No record is delivered twice: records up to the last delivered sequence number are removed from events.
 5. An event without a continuation ends the shard (R2), from either attempt. This is final.
 6. An error that is final is passed to the owner, and ends the subscription. Which ones are is the owner's to say: by
-   default those that are not retryable.
+   default those that are not retryable. An odd one is final when it has repeated.
 7. A continuation that moves back within one attempt is a protocol error. The attempt is closed, and the next one starts
    AFTER the last valid continuation. But if later records of the shard were delivered before earlier ones, the order is
    lost. This is final: no record is skipped silently.
@@ -47,6 +47,7 @@ from efo.errors import (
 from efo.model import ChildShard, Position, PositionType
 from efo.protocol.backoff import Backoff
 from efo.protocol.denials import is_final
+from efo.protocol.doubts import Doubts
 from efo.protocol.messages import SubscribeToShardEvent
 from efo.protocol.pacing import SHARD_INTERVAL, TAKE_OVER_AFTER
 
@@ -244,8 +245,8 @@ class Subscription:
         self._start = start
         self._after: str | None = None  # the continuation of the last event, None before the first
         self._random = random
-        self._is_final = is_final
         self._backoff = Backoff(random)
+        self._doubts = Doubts(is_final)
         self._attempts = 0
         self._candidate: int | None = None
         # A candidate to renew as soon as it is live: its connection received GOAWAY.
@@ -344,6 +345,7 @@ class Subscription:
             return [deliver]
         self._move(Signal.CANDIDATE_EVENT)
         self._backoff.reset()
+        self._doubts.settled()
         self._in_use_since = None
         replaced, self.live, self._candidate = self.live, self._candidate, None
         low, high = self.timing.renew_from, self.timing.renew_to
@@ -396,7 +398,7 @@ class Subscription:
         return msgspec.structs.replace(event, continuation_sequence_number=str(delivered).zfill(digits))
 
     def _closed(self, error: EfoError | None, now: float, *, is_live: bool) -> list[Action]:
-        if error is not None and self._is_final(error):
+        if error is not None and self._doubts.is_final(error):
             self._move(Signal.FATAL)
             return [*self._cancel_all("service"), Fail(error)]
         if is_live:

@@ -14,7 +14,7 @@ from efo.consumer.handlers.handler import Handler as TrioHandler
 from efo.consumer.handlers.in_thread import in_thread
 from efo.doors.calls import outside
 from efo.errors import ConfigurationError
-from efo.events import Observer, ignore_events
+from efo.events import Observer
 from efo.model import Batch, Record
 from efo.protocol.failure import OnError
 
@@ -44,7 +44,7 @@ class Handler(TrioHandler):
         flush: Flush | None = None,
         key_concurrency: int = 1,
         threads: int = 0,
-        observer: Observer = ignore_events,
+        observer: Observer | None = None,
         rng: random.Random | None = None,
     ) -> None:
         call = _caller(threads)

@@ -14,7 +14,6 @@ from efo.sync.caller_side import CallerSide
 from efo.sync.consumer import Consumer
 from efo.sync.handler import BatchHandler, Flush, Handler, RecordHandler
 from efo.sync.session import open_engine
-from efo.telemetry.log import LoggingObserver
 
 
 @contextmanager
@@ -50,8 +49,7 @@ def consume(
     pause and seek, use `open_consumer` and `consumer.run(efo.sync.Handler(handle))`. Raises EfoError, and what the
     handler raises.
     """
-    settings, observer = settings_from(options.get("settings"), initial_position), options.get("observer")
-    observer = LoggingObserver() if observer is None else observer
+    options["settings"] = settings_from(options.get("settings"), initial_position)
     reader = Handler(
         handler,
         record_handler=record_handler,
@@ -59,8 +57,6 @@ def consume(
         flush=flush,
         key_concurrency=key_concurrency,
         threads=threads,
-        observer=observer,
     )
-    options["settings"], options["observer"] = settings, observer
     with open_consumer(stream, **options) as consumer:
         consumer.run(reader)

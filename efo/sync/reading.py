@@ -9,7 +9,6 @@ from typing import Self
 from efo.checks import check_type
 from efo.doors.engine import Engine, Run
 from efo.doors.reading import C, DoorReading
-from efo.doors.streams import StreamHandlers
 from efo.model import Batch, Record
 from efo.sync.bell import Bell
 from efo.sync.caller_side import CallerSide
@@ -32,7 +31,7 @@ class CallerReading(DoorReading[C]):
         self._merge.on_change = self._notify
         self._has_ended = False
 
-    def run(self, reader: Handler | ProcessorReader | StreamHandlers) -> None:
+    def run(self, reader: Handler | ProcessorReader) -> None:
         """Read shards until `drain`, which another thread or a signal handler calls: as `efo.Consumer.run`.
 
         The handler's functions are called in this thread, one after the other. Ctrl-C interrupts the one that runs and
@@ -40,7 +39,7 @@ class CallerReading(DoorReading[C]):
         raises, and EfoError.
         """
         expected = "an efo.sync.Handler or an efo.sync.ProcessorReader"
-        check_type("reader", reader, (Handler, ProcessorReader, StreamHandlers), expected)
+        check_type("reader", reader, (Handler, ProcessorReader), expected)
         run = Run[None](self._engine.post)
         self._side.serve(run, lambda: self._engine.begin(run, self._engine.value.run, reader))
 

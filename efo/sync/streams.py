@@ -8,10 +8,8 @@ from typing import Any, Unpack
 
 from efo.checks import check_callable, is_async, name_of
 from efo.consumer.handlers.in_thread import in_thread
-from efo.consumer.streams.opening import logging_observer
-from efo.doors.streams import Clients, StreamHandlers, StreamLike, StreamsOptions, streams_engine
+from efo.doors.streams import Clients, StreamLike, StreamsOptions, streams_engine
 from efo.errors import ConfigurationError
-from efo.events import Observer, ignore_events
 from efo.protocol.failure import OnError
 from efo.settings import PositionLike, settings_from
 from efo.sync.caller_side import CallerSide
@@ -65,24 +63,17 @@ def consume_streams(
     """Read many streams and call a plain handler with each batch, until Ctrl-C. `batch.stream` is its stream.
 
     It is `efo.consume_streams` for synchronous code, with the same arguments, and `threads`: see `Handler`; they are
-    those of each stream. To add and remove streams, use `open_streams`. Raises EfoError, and what the handler and a
+    those of all streams. To add and remove streams, use `open_streams`. Raises EfoError, and what the handler and a
     tracker raise.
     """
-
-    def make(observer: Observer) -> Handler:
-        return Handler(
-            handler,
-            record_handler=record_handler,
-            on_error=on_error,
-            flush=flush,
-            key_concurrency=key_concurrency,
-            threads=threads,
-            observer=observer,
-        )
-
-    make(ignore_events)  # it refuses wrong arguments at the call
-    reader = StreamHandlers(make, options.get("observer", logging_observer))
+    reader = Handler(
+        handler,
+        record_handler=record_handler,
+        on_error=on_error,
+        flush=flush,
+        key_concurrency=key_concurrency,
+        threads=threads,
+    )
     options["settings"] = settings_from(options.get("settings"), initial_position)
-    options["observer"] = reader.observer_of
     with open_streams(streams, **options) as consumer:
         consumer.run(reader)

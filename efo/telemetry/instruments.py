@@ -134,6 +134,18 @@ RECORD_FAILURES: Final = Instrument(
     "{record}",
     "Records that were skipped or dead-lettered, since their handler or sink refused them (rule R11).",
 )
+RECORDS_FILTERED: Final = Instrument(
+    "efo.record.filtered",
+    "observable_counter",
+    "{record}",
+    "User records that were filtered out of aggregates, since their hash keys are not the shard's (rule R17); by mode.",
+)
+RECORD_EXPIRED_TIME: Final = Instrument(
+    "efo.record.expired.time",
+    "counter",
+    "s",
+    "How much time's records may have expired before they were read (rule R5).",
+)
 SHARD_ISOLATIONS: Final = Instrument(
     "efo.shard.isolations", "counter", "{isolation}", "Isolations of shards that failed (rule R11)."
 )

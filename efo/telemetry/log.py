@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from time import monotonic
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ from efo.events import (
     AggregateDamaged,
     ConnectionClosed,
     ConsumerReady,
+    DistributionChanged,
     Event,
     HandlerFailed,
     HashRangeHoleFound,
@@ -20,6 +22,7 @@ from efo.events import (
     ParentCycleFound,
     ReadModeChanged,
     RecordDeadLettered,
+    RecordsExpired,
     RecordsFiltered,
     RecordSkipped,
     RecordsNotDelivered,
@@ -33,9 +36,23 @@ from efo.events import (
     ShardStarted,
     ShardStopped,
     StreamIsolated,
+    StreamRestored,
     WorkerStarted,
 )
-from efo.telemetry.outages import OutageBegan, OutageEnded, Outages, System
+from efo.identity import time_text
+from efo.protocol.aggregation import AggregateMode
+from efo.protocol.remedies import remedy
+from efo.telemetry.filtering import Filtering
+from efo.telemetry.outages import (
+    OutageBegan,
+    OutageChange,
+    OutageChanged,
+    OutageEnded,
+    OutageGivenUp,
+    Outages,
+    Refused,
+    System,
+)
 
 LOGGER: Final = "efo"
 
@@ -55,7 +72,8 @@ class LoggingObserver:
 
     Warnings: polling in place of enhanced fan-out; records that were skipped, dead-lettered or lost to retention,
     handlers that failed, damaged aggregates, lost leases, overdue acks; and the beginning and the end of each outage
-    of Kinesis or of the lease store. Errors: isolated shards and streams, shards that stopped by a failure, and
+    of Kinesis or of the lease store; a stream whose record distribution strategy was changed under a producer that
+    depends on it. Errors: isolated shards and streams, shards that stopped by a failure, and
     records that a producer gave up. Info: the life of shards and of the fan-out consumer. Other events are not
     logged. No line contains data or a partition key.
 
@@ -66,6 +84,7 @@ class LoggingObserver:
         self._logger = logger or logging.getLogger(LOGGER)
         self._worker = ""
         self._outages = Outages(clock)
+        self._filtering = Filtering(clock)
 
     def observes(self, event_type: type) -> bool:
         """Whether an event of this type may become a line (see `combine_observers`)."""
@@ -76,28 +95,52 @@ class LoggingObserver:
         if isinstance(event, WorkerStarted):
             self._worker = f"worker {event.worker_id}: "
         for change in self._outages.observe(event):
-            self._log(logging.WARNING, _outage_text(change))
+            self._log(logging.WARNING, outage_text(change))
+        is_first = self._filtering.observe(event)
         if describe := _LINES.get(type(event)):
             level, text = describe(event)
-            self._log(logging.DEBUG if self._outages.explains(event) else level, text)
+            if self._outages.explains(event) or (isinstance(event, RecordsFiltered) and not is_first):
+                level = logging.DEBUG
+            self._log(level, text)
 
     def _log(self, level: int, text: str) -> None:
         self._logger.log(level, "%s", printable(f"{self._worker}{text}"))
 
 
-def log_outage(change: OutageBegan | OutageEnded) -> None:
-    """Log to the logger `efo` that an outage begins or ends."""
-    logging.getLogger(LOGGER).warning("%s", _outage_text(change))
+def log_outage(change: OutageChange) -> None:
+    """Log to the logger `efo` that an outage begins, changes or ends."""
+    logging.getLogger(LOGGER).warning("%s", outage_text(change))
 
 
-def _outage_text(change: OutageBegan | OutageEnded) -> str:
-    if isinstance(change, OutageBegan):
-        where = f" at {change.shard_id}" if change.shard_id else ""
-        text = f"an outage of {_SYSTEMS[change.system]} began{where}: {change.error_type}"
-        return f"{text}{_because(change.detail)}; it is tried again until it works"
-    text = f"the outage of {_SYSTEMS[change.system]} by {change.error_type} ended after"
-    dropped = f"; {change.dropped} metrics were dropped" if change.dropped else ""
-    return f"{text} {change.duration:.1f} s and {change.failures} failures{dropped}"
+def outage_text(change: OutageChange) -> str:
+    """Return what a line of the log says of an outage."""
+    system = _SYSTEMS[change.system]
+    match change:
+        case OutageBegan(error_type=error_type, detail=detail):
+            why = f"{error_type}{_because(detail)}"
+            return f"an outage of {system} began{_at(change)}: {why}; it is tried again until it works{_do(error_type)}"
+        case OutageChanged(error_type=error_type, before=before, detail=detail):
+            why = f"{error_type}{_because(detail)}"
+            return (
+                f"the outage of {system} by {before} goes on, for another reason{_at(change)}: {why}{_do(error_type)}"
+            )
+        case Refused(error_type=error_type, detail=detail):
+            why = f"{error_type}{_because(detail)}"
+            return f"{system} refused {change.dropped} metrics for good, which are dropped: {why}{_do(error_type)}"
+        case OutageEnded() | OutageGivenUp():
+            how = "ended" if isinstance(change, OutageEnded) else "is no longer tried here, and has not ended,"
+            text = f"the outage of {system} by {change.error_type} {how} after {change.duration:.1f} s"
+            more = f"; {change.dropped} metrics were dropped" if change.dropped else ""
+            return f"{text} and {change.failures} failures{more}"
+
+
+def _at(change: OutageBegan | OutageChanged) -> str:
+    return f" at {change.shard_id}" if change.shard_id else ""
+
+
+def _do(error_type: str) -> str:
+    """Return the remedy as the end of a line; empty if there is none."""
+    return f"; {text}" if (text := remedy(error_type)) else ""
 
 
 def _lease_lost(event: LeaseLost) -> Line:
@@ -108,7 +151,9 @@ def _lease_lost(event: LeaseLost) -> Line:
 def _shard_stopped(event: ShardStopped) -> Line:
     if event.error_type is None:
         return logging.INFO, f"{event.shard_id}: stopped"
-    return logging.ERROR, f"{event.shard_id}: stopped by {event.error_type}{_because(event.detail)}"
+    return logging.ERROR, (
+        f"{event.shard_id}: stopped by {event.error_type}{_because(event.detail)}{_do(event.error_type)}"
+    )
 
 
 def _connection_closed(event: ConnectionClosed) -> Line:
@@ -131,6 +176,27 @@ def _handler_failed(event: HandlerFailed) -> Line:
     )
 
 
+def _records_filtered(event: RecordsFiltered) -> Line:
+    what = f"{event.shard_id}: {event.records} user records of the aggregate {event.sequence_number} are filtered out"
+    return logging.WARNING, f"{what}: {filtering_text(event.mode)}; told once an hour for this shard"
+
+
+def filtering_text(mode: AggregateMode) -> str:
+    """Return why user records are filtered out, and what to do about it (rule R17)."""
+    if mode is AggregateMode.DEDUPLICATE:
+        return "the KPL puts them again after a reshard, so they are duplicates"
+    return (
+        f"their hash keys are outside the shard's range, and aggregates is {mode}: unless their producer puts them"
+        " again, they are lost; deduplicate delivers them"
+    )
+
+
+def _put_aside(how: str, event: RecordSkipped | RecordDeadLettered) -> Line:
+    record = f"{event.sequence_number}/{event.sub_sequence_number}"
+    why = f"{event.error_type}{_because(event.detail)}"
+    return logging.WARNING, f"{event.shard_id}: record {record} was {how}: {why}"
+
+
 def _read_mode_changed(event: ReadModeChanged) -> Line:
     if event.mode == "fanout":
         return logging.INFO, "enhanced fan-out is possible again: the shards are subscribed to"
@@ -139,6 +205,19 @@ def _read_mode_changed(event: ReadModeChanged) -> Line:
     again = "" if event.retry_after is None else f"; fan-out is tried again in {event.retry_after:g} s"
     why = f"{event.error_type}{_because(event.detail)}"
     return logging.WARNING, f"enhanced fan-out is not possible, so the shards are polled{again}: {why}"
+
+
+def _distribution_changed(event: DistributionChanged) -> Line:
+    text = f"the stream's record distribution strategy is {event.strategy} now"
+    if event.strategy != "AUTO":
+        return logging.WARNING, f"{text}: a record without a partition key is refused"
+    if not event.settings:
+        return logging.INFO, f"{text}: records go to any shard"
+    names = " and ".join(f"{name}=True" for name in event.settings)
+    return logging.WARNING, (
+        f"{text}: records go to any shard, so {names} cannot be kept until it is USER_PARTITION_KEY again; records are "
+        "stored all the same"
+    )
 
 
 def _because(detail: str) -> str:
@@ -153,22 +232,20 @@ _LINES: Final[dict[type, Callable[[Any], Line]]] = {
     ReadModeChanged: _read_mode_changed,
     AcksOverdue: _acks_overdue,
     HandlerFailed: _handler_failed,
-    RecordSkipped: lambda e: (
-        logging.WARNING,
-        f"{e.shard_id}: record {e.sequence_number}/{e.sub_sequence_number} was skipped: {e.error_type}",
-    ),
-    RecordDeadLettered: lambda e: (
-        logging.WARNING,
-        f"{e.shard_id}: record {e.sequence_number}/{e.sub_sequence_number} was dead-lettered: {e.error_type}",
-    ),
+    RecordSkipped: partial(_put_aside, "skipped"),
+    RecordDeadLettered: partial(_put_aside, "dead-lettered"),
     AggregateDamaged: lambda e: (
         logging.WARNING,
         f"{e.shard_id}: record {e.sequence_number} is a damaged KPL aggregate, delivered unchanged: {e.problem}",
     ),
-    RecordsFiltered: lambda e: (
-        logging.DEBUG,
-        f"{e.shard_id}: {e.records} records of the aggregate {e.sequence_number} belong to another shard",
+    RecordsExpired: lambda e: (
+        logging.WARNING,
+        (
+            f"{e.shard_id}: records that arrived between {time_text(e.since)} and {time_text(e.until)} expired before "
+            f"they were read, if there were any: {e.seconds:.0f} s are gone; increase the stream's retention period"
+        ),
     ),
+    RecordsFiltered: _records_filtered,
     ShardStarted: lambda e: (logging.INFO, f"{e.shard_id}: started after {e.checkpoint}"),
     ShardFinished: lambda e: (
         logging.INFO,
@@ -186,11 +263,15 @@ _LINES: Final[dict[type, Callable[[Any], Line]]] = {
     ShardStopped: _shard_stopped,
     ShardIsolated: lambda e: (
         logging.ERROR,
-        f"{e.shard_id}: isolated for {e.cooldown:g} s by {e.error_type}{_because(e.detail)}",
+        f"{e.shard_id}: isolated for {e.cooldown:g} s by {e.error_type}{_because(e.detail)}{_do(e.error_type)}",
     ),
     StreamIsolated: lambda e: (
         logging.ERROR,
-        f"{e.stream}: isolated for {e.cooldown:g} s by {e.error_type}{_because(e.detail)}",
+        f"{e.stream}: isolated for {e.cooldown:g} s by {e.error_type}{_because(e.detail)}{_do(e.error_type)}",
+    ),
+    StreamRestored: lambda e: (
+        logging.WARNING,
+        f"{e.stream}: read again, after {e.duration:.0f} s and {e.attempts} attempts that failed by {e.error_type}",
     ),
     ShardPaused: lambda e: (logging.INFO, f"{e.shard_id}: paused"),
     ShardResumed: lambda e: (logging.INFO, f"{e.shard_id}: resumed"),
@@ -203,6 +284,7 @@ _LINES: Final[dict[type, Callable[[Any], Line]]] = {
         logging.INFO,
         f"records go to {e.shards} open shards now; {e.repeated} are sent again, since they were in another one",
     ),
+    DistributionChanged: _distribution_changed,
     LeaseLost: _lease_lost,
     ConnectionClosed: _connection_closed,
 }

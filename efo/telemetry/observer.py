@@ -1,6 +1,6 @@
 """Feeds OpenTelemetry instruments from diagnostic events. It needs only the API; the application chooses the SDK.
 
-The shard is an attribute of gauges and counters, never of histograms. Counters per shard are kept here and read by
+The shard is an attribute of observable gauges and counters alone. Counters per shard are kept here and read by
 callbacks; gauges are computed from what the consumer knows (`efo.protocol.reading`) when they are exported. So the
 series of a shard end when its reading ends, and an event costs no call of OpenTelemetry for them. Each callback reads
 one figure of a shard, so exporters' threads, which run the callbacks, never see a partial change.
@@ -8,15 +8,14 @@ one figure of a shard, so exporters' threads, which run the callbacks, never see
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from math import inf
 from time import monotonic
 from typing import Any, Final
 
 from opentelemetry.metrics import CallbackOptions, Histogram, Meter, MeterProvider, Observation, get_meter
 
+from efo.checks import check_count
 from efo.events import (
     AggregateDamaged,
     BatchDelivered,
@@ -31,6 +30,8 @@ from efo.events import (
     LeaseStoreCalled,
     PollAttempted,
     RecordDeadLettered,
+    RecordsExpired,
+    RecordsFiltered,
     RecordSkipped,
     RecordsProcessed,
     ShardFinished,
@@ -47,85 +48,18 @@ from efo.telemetry import instruments
 from efo.telemetry.combined import FREQUENT, nothing_held
 from efo.telemetry.instruments import Instrument
 from efo.telemetry.observables import observables_of
+from efo.telemetry.shard_series import (
+    MAX_SHARDS,
+    SHARD,
+    Attributes,
+    Durations,
+    ShardFigures,
+    ShardSeries,
+    observations,
+)
 
 SHARD_STATES: Final = ("waiting_parent", "ready", "consuming", "finished")
 LEASE_STATES: Final = ("held", "unowned", "expired")
-KEEP_COUNTERS: Final = 300.0
-"""Seconds for which counters of a stopped shard are still observed, so that no exporter misses their last values."""
-
-PEAK_INTERVAL: Final = 1.0
-"""Seconds between two measurements of a shard by a histogram that takes the highest, with few shards."""
-PEAKS_PER_SECOND: Final = 100
-"""How many measurements all shards together may add to such a histogram in a second: with more shards than that, each
-has one less often. Otherwise a shard of a thousand, whose events are a second apart, would have one for each event."""
-DURATIONS_PER_SECOND: Final = 100
-"""How many batches of all shards are measured in a second, besides each that takes longer than those before it in that
-second. The SDK takes some 20 us for each: 5,000 batches a second would take a tenth of a core."""
-
-Attributes = Mapping[str, str]
-
-
-class _Peaks:
-    """Passes on the highest of the measurements of each interval, of one shard.
-
-    A measurement takes the SDK longer than efo needs for an event of one record. So a busy shard has one each interval,
-    and a quiet one has one for each event. `due`: from when on the next one is passed on, and `flush` is to be called.
-    `interval`: returns seconds.
-    """
-
-    __slots__ = ("_highest", "_interval", "_record", "due")
-
-    def __init__(self, record: Callable[[float], None], interval: Callable[[], float]) -> None:
-        self._record = record
-        self._interval = interval
-        self._highest: float | None = None
-        self.due = -inf
-
-    def add(self, value: float, now: float) -> None:
-        if self._highest is None or value > self._highest:
-            self._highest = value
-        if now >= self.due:
-            self.flush(now)
-
-    def flush(self, now: float) -> None:
-        """Pass on the highest measurement that was not passed on."""
-        if self._highest is not None:
-            self._record(self._highest)
-            self._highest, self.due = None, now + self._interval()
-
-
-class _Durations:
-    """Passes on the first measurements of each second, and then each that is the highest so far, of all shards."""
-
-    __slots__ = ("_due", "_highest", "_left", "_record")
-
-    def __init__(self, record: Callable[[float], None]) -> None:
-        self._record = record
-        self._highest = 0.0
-        self._left = DURATIONS_PER_SECOND
-        self._due = -inf
-
-    def add(self, value: float, now: float) -> None:
-        if now >= self._due:
-            self._due, self._left, self._highest = now + 1, DURATIONS_PER_SECOND, 0.0
-        if self._left or value > self._highest:
-            self._left = max(0, self._left - 1)
-            self._highest = max(self._highest, value)
-            self._record(value)
-
-
-@dataclass(slots=True)
-class _ShardFigures:
-    """The figures of one shard. `left_at`: a reading of `clock`, None while the shard is read."""
-
-    attributes: Attributes
-    intervals: _Peaks
-    ages: _Peaks
-    records: int = 0
-    wire_bytes: int = 0
-    inflight: int = 0
-    backpressure: float = 0.0
-    left_at: float | None = None
 
 
 class OtelObserver:
@@ -133,7 +67,8 @@ class OtelObserver:
 
     `stream`, `application` and `consumer` (the fan-out consumer's name; None: the application's) are attributes of all
     instruments; `server_address`, the endpoint's host, is an attribute of the duration of calls. `meter_provider`: None
-    for the global one. `clock`: returns seconds, monotonic.
+    for the global one. `max_shards`: how many shards are told apart in its life, all others being the shard "other",
+    since OpenTelemetry's SDK keeps all that it was ever told; None: no limit. `clock`: returns seconds, monotonic.
 
     Observers of several streams may share a provider. One with the same names replaces the gauges of the one before.
     """
@@ -146,8 +81,11 @@ class OtelObserver:
         consumer: str | None = None,
         server_address: str | None = None,
         meter_provider: MeterProvider | None = None,
+        max_shards: int | None = MAX_SHARDS,
         clock: Callable[[], float] = monotonic,
     ) -> None:
+        if max_shards is not None:
+            check_count("max_shards", max_shards, unit=", or None")
         self._common: Attributes = {
             "messaging.system": "aws.kinesis",
             "messaging.destination.name": stream,
@@ -156,14 +94,14 @@ class OtelObserver:
         }
         self._server = {"server.address": server_address} if server_address else {}
         self._clock = clock
-        self._shards: dict[str, _ShardFigures] = {}
         self._readings: Readings | None = None
+        self._filtering: Attributes = {}  # of the counter of filtered records, once there are any
         self._feeds = self._table
         self._drain: Callable[[], None] = nothing_held
         meter = get_meter("efo", meter_provider=meter_provider, schema_url=instruments.SCHEMA_URL)
         observed: dict[Instrument, Callable[..., Iterable[Observation]]] = {
             instruments.CONSUMED: self._observe_consumed,
-            instruments.SUBSCRIPTION_IO: self._observe_wire_bytes,
+            instruments.SUBSCRIPTION_IO: partial(self._observe_counter, "wire_bytes"),
             instruments.CONSUMER_LAG: partial(self._observe_reading, lag),
             instruments.EVENT_AGE: partial(self._observe_reading, event_age),
             instruments.CHECKPOINT_AGE: partial(self._observe_reading, checkpoint_age),
@@ -172,7 +110,8 @@ class OtelObserver:
             instruments.LEASE_COUNT: self._observe_lease_counts,
             instruments.WORKER_COUNT: self._observe_workers,
             instruments.RECORD_INFLIGHT: self._observe_inflight,
-            instruments.BACKPRESSURE_TIME: self._observe_backpressure,
+            instruments.BACKPRESSURE_TIME: partial(self._observe_counter, "backpressure"),
+            instruments.RECORDS_FILTERED: self._observe_filtered,
         }
         self._instruments: dict[Instrument, Any] = {
             instrument: create_instrument(meter, instrument)
@@ -185,9 +124,12 @@ class OtelObserver:
         # What each event of a shard feeds.
         self._process = {**self._common, "messaging.operation.name": "process"}
         self._process_duration: Histogram = self._instruments[instruments.PROCESS_DURATION]
-        self._record_interval = partial(self._record, instruments.EVENT_INTERVAL)
-        self._record_age = partial(self._record, instruments.RECORD_AGE)
-        self._durations = _Durations(partial(self._process_duration.record, attributes=self._process))
+        record_interval, record_age = (
+            partial(self._record, instruments.EVENT_INTERVAL),
+            partial(self._record, instruments.RECORD_AGE),
+        )
+        self._shards = ShardSeries(self._common, clock, max_shards, record_interval, record_age)
+        self._durations = Durations(partial(self._process_duration.record, attributes=self._process))
 
     @property
     def _table(self) -> dict[type, Callable[[Any], None]]:
@@ -199,12 +141,14 @@ class OtelObserver:
             PollAttempted: self._polled,
             DeliveryBlocked: self._blocked,
             AggregateDamaged: self._aggregate_damaged,
+            RecordsFiltered: self._filtered,
             ConnectionOpened: self._connection_opened,
             ConnectionClosed: self._connection_closed,
             StreamReset: self._reset,
             HandlerFailed: self._handler_failed,
             RecordSkipped: self._record_skipped,
             RecordDeadLettered: self._record_dead_lettered,
+            RecordsExpired: self._expired,
             ShardIsolated: self._isolated,
             ShardStarted: self._started,
             ShardRepositioned: self._repositioned,
@@ -231,11 +175,11 @@ class OtelObserver:
         for event in events:
             match event:
                 case EventReceived(shard_id=shard_id):
-                    self._received(event, self._shards.get(shard_id) or self._shard(shard_id), now)
+                    self._received(event, self._shards.get(shard_id) or self._shards.of(shard_id), now)
                 case BatchDelivered(shard_id=shard_id):
-                    (self._shards.get(shard_id) or self._shard(shard_id)).inflight += event.records
+                    (self._shards.get(shard_id) or self._shards.of(shard_id)).inflight += event.records
                 case RecordsProcessed(shard_id=shard_id):
-                    self._processed(event, self._shards.get(shard_id) or self._shard(shard_id), now)
+                    self._processed(event, self._shards.get(shard_id) or self._shards.of(shard_id), now)
 
     def held_by(self, drain: Callable[[], None]) -> None:
         """Call `drain` before each export: it passes on the events that are held back."""
@@ -266,7 +210,7 @@ class OtelObserver:
         if event.reason == "protocol":
             self._add(instruments.DECODE_ERRORS, 1, error_attributes("protocol"))
 
-    def _received(self, event: EventReceived, shard: _ShardFigures, now: float) -> None:
+    def _received(self, event: EventReceived, shard: ShardFigures, now: float) -> None:
         if event.interval is not None:
             shard.intervals.add(event.interval, now)
         if now >= shard.ages.due:
@@ -289,9 +233,13 @@ class OtelObserver:
     # --- records and shards ----------------------------------------------------------------------------
 
     def _blocked(self, event: DeliveryBlocked) -> None:
-        self._shard(event.shard_id).backpressure += event.duration
+        self._shards.of(event.shard_id).backpressure += event.duration
 
-    def _processed(self, event: RecordsProcessed, shard: _ShardFigures, now: float) -> None:
+    def _filtered(self, event: RecordsFiltered) -> None:
+        self._shards.of(event.shard_id).filtered += event.records
+        self._filtering = {"efo.aggregate.mode": str(event.mode)}
+
+    def _processed(self, event: RecordsProcessed, shard: ShardFigures, now: float) -> None:
         self._durations.add(event.duration, now)
         if event.oldest_age is not None:
             shard.ages.add(event.oldest_age, now)
@@ -310,12 +258,14 @@ class OtelObserver:
             instruments.RECORD_FAILURES, 1, {"efo.failure.action": "dead_letter"} | error_attributes(event.error_type)
         )
 
+    def _expired(self, event: RecordsExpired) -> None:
+        self._add(instruments.RECORD_EXPIRED_TIME, event.seconds)
+
     def _isolated(self, event: ShardIsolated) -> None:
         self._add(instruments.SHARD_ISOLATIONS, 1, error_attributes(event.error_type))
 
     def _started(self, event: ShardStarted) -> None:
-        shard = self._shard(event.shard_id)
-        shard.inflight, shard.left_at = 0, None
+        self._shards.started(event.shard_id)
 
     def _repositioned(self, event: ShardRepositioned) -> None:
         """Reset the records in flight: acks of batches that were delivered before a seek have no effect."""
@@ -323,11 +273,7 @@ class OtelObserver:
             shard.inflight = 0
 
     def _left(self, event: ShardStopped | ShardFinished) -> None:
-        if shard := self._shards.get(event.shard_id):
-            now = shard.left_at = self._clock()
-            shard.intervals.flush(now)
-            shard.ages.flush(now)
-        self._forget()
+        self._shards.left(event.shard_id)
 
     # --- leases ----------------------------------------------------------------------------------------
 
@@ -344,7 +290,7 @@ class OtelObserver:
 
     # --- the instruments -------------------------------------------------------------------------------
 
-    def _add(self, instrument: Instrument, amount: int, attributes: Attributes | None = None) -> None:
+    def _add(self, instrument: Instrument, amount: float, attributes: Attributes | None = None) -> None:
         self._instruments[instrument].add(amount, {**self._common, **(attributes or {})})
 
     def _record(self, instrument: Instrument, value: float, attributes: Attributes | None = None) -> None:
@@ -352,50 +298,22 @@ class OtelObserver:
 
     # --- per shard; the callbacks run in exporters' threads --------------------------------------------
 
-    def _shard(self, shard_id: str) -> _ShardFigures:
-        if figures := self._shards.get(shard_id):
-            return figures
-        attributes = self._attributes_of(shard_id)
-        figures = self._shards[shard_id] = _ShardFigures(
-            attributes,
-            _Peaks(self._record_interval, self._peak_interval),
-            _Peaks(self._record_age, self._peak_interval),
-        )
-        return figures
-
-    def _peak_interval(self) -> float:
-        return max(PEAK_INTERVAL, len(self._shards) / PEAKS_PER_SECOND)
-
-    def _attributes_of(self, shard_id: str) -> Attributes:
-        return {**self._common, "messaging.destination.partition.id": shard_id}
-
-    def _forget(self) -> None:
-        """Drop the figures of shards that stopped long ago. Only reporting tasks write; callbacks only read."""
-        horizon = self._clock() - KEEP_COUNTERS
-        self._shards = {
-            key: shard for key, shard in self._shards.items() if shard.left_at is None or shard.left_at > horizon
-        }
-
-    def _counted(self) -> Iterator[_ShardFigures]:
-        """Yield the figures of the shards whose counters are still observed."""
-        self._drain()
-        horizon = self._clock() - KEEP_COUNTERS
-        return (s for s in list(self._shards.values()) if s.left_at is None or s.left_at > horizon)
-
     def _observe_consumed(self, _options: CallbackOptions) -> Iterable[Observation]:
-        operation = {"messaging.operation.name": "receive"}
-        return [Observation(shard.records, {**shard.attributes, **operation}) for shard in self._counted()]
+        self._drain()
+        return observations(self._shards.counters("records"), {"messaging.operation.name": "receive"})
 
-    def _observe_wire_bytes(self, _options: CallbackOptions) -> Iterable[Observation]:
-        return [Observation(shard.wire_bytes, shard.attributes) for shard in self._counted()]
+    def _observe_counter(self, name: str, _options: CallbackOptions) -> Iterable[Observation]:
+        self._drain()
+        return observations(self._shards.counters(name))
 
-    def _observe_backpressure(self, _options: CallbackOptions) -> Iterable[Observation]:
-        return [Observation(shard.backpressure, shard.attributes) for shard in self._counted()]
+    def _observe_filtered(self, _options: CallbackOptions) -> Iterable[Observation]:
+        if not self._filtering:
+            return []
+        return observations(self._shards.counters("filtered"), self._filtering)
 
     def _observe_inflight(self, _options: CallbackOptions) -> Iterable[Observation]:
         self._drain()
-        shards = [shard for shard in list(self._shards.values()) if shard.left_at is None]
-        return [Observation(shard.inflight, shard.attributes) for shard in shards]
+        return observations(self._shards.inflight())
 
     # --- gauges, from what the consumer knows -----------------------------------------------------------
 
@@ -405,8 +323,14 @@ class OtelObserver:
         if (readings := self._readings) is None:
             return []
         now = readings.now()
-        values = ((shard.shard_id, measure(shard, now)) for shard in readings.shards())
-        return [Observation(value, self._attributes_of(shard_id)) for shard_id, value in values if value is not None]
+        highest: dict[str, tuple[Attributes, float]] = {}
+        for shard in readings.shards():
+            if (value := measure(shard, now)) is not None:
+                attributes = self._shards.attributes(shard.shard_id)
+                name = attributes[SHARD]
+                if name not in highest or value > highest[name][1]:
+                    highest[name] = attributes, value
+        return [Observation(value, attributes) for attributes, value in highest.values()]
 
     def _observe_status(self, _options: CallbackOptions) -> Iterable[Observation]:
         if (readings := self._readings) is None:
@@ -416,7 +340,7 @@ class OtelObserver:
             Observation(
                 1,
                 {
-                    **self._attributes_of(shard.shard_id),
+                    **self._shards.attributes(shard.shard_id),
                     "efo.subscription.state": shard.state,
                     "efo.shard.condition": condition(shard, now),
                     "efo.shard.read_mode": shard.read_mode or "none",

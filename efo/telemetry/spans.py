@@ -10,7 +10,7 @@ of a batch come from many traces, and the consumer itself runs for months. What 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from time import monotonic, time_ns
 from types import TracebackType
@@ -243,7 +243,7 @@ class CurrentSpan:
 class ProcessSpan(CurrentSpan):
     """A process span that has started. `add` its records, then enter it."""
 
-    __slots__ = ("_extract", "_linked", "_records", "_searched", "told")
+    __slots__ = ("_extract", "_failures", "_linked", "_records", "_searched", "told")
 
     def __init__(self, span: Span, extract: TraceExtractor | None) -> None:
         super().__init__(span)
@@ -251,18 +251,24 @@ class ProcessSpan(CurrentSpan):
         """The number of records that the span's attribute says."""
         self._extract = extract if span.is_recording() else None
         self._records = 0
-        self._searched = 0
+        self._searched = self._failures = 0
         self._linked: set[TraceContext] | None = None
 
     def add(self, records: Sequence[Record]) -> None:
-        """Count more records, and link the span to their trace contexts, as far as MAX_LINKS allows."""
+        """Count more records, and link the span to their trace contexts: of the first MAX_LINKS.
+
+        The attribute `efo.batch.unsearched` says how many more there were, and `efo.batch.extract_failures` for how
+        many the extractor raised.
+        """
         self._records += len(records)
         if self._extract is None or self._searched >= MAX_LINKS:
             return
         found = records[: MAX_LINKS - self._searched]
         self._searched += len(found)
         # After the start, and not with it, because only a span that is sampled is worth the search.
-        for context in _contexts(found, self._extract):
+        contexts, failures = _contexts(found, self._extract)
+        self._failures += failures
+        for context in contexts:
             self._linked = self._linked or set()
             if context not in self._linked:
                 self._linked.add(context)
@@ -281,6 +287,10 @@ class ProcessSpan(CurrentSpan):
     def _tell(self) -> None:
         if self._records != self.told:
             self._span.set_attribute(_COUNT, self._records)
+        if self._extract is not None and self._records > self._searched:
+            self._span.set_attribute(_UNSEARCHED, self._records - self._searched)
+        if self._failures:
+            self._span.set_attribute(_EXTRACT_FAILURES, self._failures)
 
 
 def record_failure(error_type: str, attempt: int, action: FailureAction) -> None:
@@ -316,17 +326,20 @@ def _fail(span: Span, error_type: str) -> None:
     span.set_status(StatusCode.ERROR)
 
 
-def _contexts(records: Sequence[Record], extract: TraceExtractor) -> Iterator[TraceContext]:
-    """Yield the trace contexts of records, as far as they are valid."""
+def _contexts(records: Sequence[Record], extract: TraceExtractor) -> tuple[list[TraceContext], int]:
+    """Return the trace contexts of records, as far as they are valid, and for how many records `extract` raised."""
+    contexts, failures = list[TraceContext](), 0
     if extract is from_tags:
         records = [record for record in records if record.tags]  # most records have none, and this is the quick way
     for record in records:
         try:
             found = extract(record)
-        except Exception:  # noqa: BLE001, S112 - a span must not stop what it describes; the relay reports it
+        except Exception:  # noqa: BLE001 - a span must not stop what it describes
+            failures += 1
             continue
         if found is not None and found.is_valid:
-            yield found
+            contexts.append(found)
+    return contexts, failures
 
 
 def _span_context(found: TraceContext) -> SpanContext:
@@ -339,6 +352,8 @@ _ROOT: Final = Context()
 _CANCELLED: Final = "cancelled"
 _COUNT: Final = "messaging.batch.message_count"
 _OMITTED: Final = "efo.batch.omitted"
+_UNSEARCHED: Final = "efo.batch.unsearched"
+_EXTRACT_FAILURES: Final = "efo.batch.extract_failures"
 _PROPAGATOR: Final = TraceContextTextMapPropagator()
 
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 import trio
 
-from efo.model import FanOutConsumer, Position, Shard, ShardRead, StreamDescription
+from efo.model import AccountLimits, FanOutConsumer, Position, Shard, ShardRead, StreamDescription
 from efo.protocol.service_errors import service_error
 from efo.testing.errors import FakeError
 from efo.testing.faults.injection import FaultInjector
 from efo.testing.operations.records import get_records, get_shard_iterator
-from efo.testing.operations.requests import GetRecords, GetShardIterator, ShardFilter
+from efo.testing.operations.requests import Empty, GetRecords, GetShardIterator, ShardFilter
 from efo.testing.operations.shards import filtered
+from efo.testing.operations.streams import describe_limits
 from efo.testing.state.consumers import ConsumerState
 from efo.testing.state.core import Core
 
@@ -31,15 +32,16 @@ class FakeControlPlane:
     async def describe_stream(self) -> StreamDescription:
         """Describe the stream."""
         stream = await self._call("DescribeStreamSummary", lambda: self._core.stream(self._stream))
-        status, hours = stream.status(self._core.clock()), round(stream.retention_hours)
         return StreamDescription(
             stream.name,
             stream.arn,
-            status,
-            hours,
+            stream.status(self._core.clock()),
+            stream.retention_hours,
             stream.encryption.key_id,
             created_at=stream.created_at,
             max_record_bytes=stream.max_record_bytes,
+            mode=stream.mode,
+            distribution=stream.distribution,
         )
 
     async def list_shards(self) -> Sequence[Shard]:
@@ -93,15 +95,44 @@ class FakeControlPlane:
         )
         return self._as_consumer(state)
 
-    async def register_consumer(self, stream_arn: str, name: str) -> FanOutConsumer:
-        """Register a consumer."""
+    async def register_consumer(
+        self, stream_arn: str, name: str, tags: Mapping[str, str] | None = None
+    ) -> FanOutConsumer:
+        """Register a consumer, with these tags."""
         return self._as_consumer(
-            await self._call("RegisterStreamConsumer", lambda: self._core.register(stream_arn, name))
+            await self._call("RegisterStreamConsumer", lambda: self._core.register(stream_arn, name, tags))
         )
 
     async def deregister_consumer(self, consumer_arn: str) -> None:
         """Deregister a consumer."""
         await self._call("DeregisterStreamConsumer", lambda: self._core.deregister(*self._core.consumer(consumer_arn)))
+
+    async def describe_limits(self) -> AccountLimits:
+        """Describe the account's limits."""
+        found = await self._call("DescribeLimits", lambda: describe_limits(self._core, Empty())) or {}
+        names = ("OpenShardCount", "ShardLimit", "OnDemandStreamCount", "OnDemandStreamCountLimit")
+        return AccountLimits(*(int(found[name]) for name in names))
+
+    async def has_advantage(self) -> bool:
+        """Return whether the account has On-demand Advantage."""
+        return await self._call("DescribeAccountSettings", lambda: self._core.settings.on_demand_advantage)
+
+    async def knows_dry_run(self, shard_id: str) -> bool:
+        """Return that the fake knows DryRun, if the shard exists."""
+        await self._call("GetShardIterator", lambda: self._core.stream(self._stream).shard(shard_id))
+        return True
+
+    async def try_to_read(self, shard_id: str) -> None:
+        """Ask whether records could be read."""
+        await self.get_shard_iterator(shard_id, Position.trim_horizon())
+
+    async def try_to_subscribe(self, consumer_arn: str, shard_id: str) -> None:
+        """Ask whether a subscription would be accepted."""
+
+        def check() -> None:
+            self._core.consumer(consumer_arn)[0].shard(shard_id)
+
+        await self._call("SubscribeToShard", check)
 
     def _as_consumer(self, state: ConsumerState) -> FanOutConsumer:
         return FanOutConsumer(state.name, state.arn, state.status(self._core.clock()))

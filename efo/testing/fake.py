@@ -33,7 +33,7 @@ from efo.testing.state.core import Core
 from efo.testing.state.encryption import KMS_ERRORS
 from efo.testing.state.retention import trim
 from efo.testing.state.scaling import count_scaling, scale
-from efo.testing.state.streams import StreamState
+from efo.testing.state.streams import DistributionStrategy, StreamState
 from efo.testing.state.subscriptions import SubscriptionCounts, Subscriptions
 
 
@@ -109,18 +109,26 @@ class FakeKinesis:
 
     # --- records -------------------------------------------------------------------------------------------
 
-    def create_stream(self, name: str, shards: int = 1) -> str:
-        """Create a stream that is ACTIVE at once. Return its ARN."""
-        return self._core.create_stream(name, shards).arn
+    def create_stream(self, name: str, shards: int = 1, *, distribution: DistributionStrategy | None = None) -> str:
+        """Create a stream that is ACTIVE at once. Return its ARN.
+
+        `distribution`: the record distribution strategy of a stream in ON_DEMAND mode; with AUTO, records need no
+        partition key. None: a stream in PROVISIONED mode, whose records have their keys' shards.
+        """
+        stream = self._core.create_stream(name, shards)
+        if distribution is not None:
+            stream.mode = "ON_DEMAND"
+            stream.distribute(distribution)
+        return stream.arn
 
     def put(
-        self, stream: str, partition_key: str, data: bytes, explicit_hash_key: str | None = None
+        self, stream: str, partition_key: str | None, data: bytes, explicit_hash_key: str | None = None
     ) -> tuple[str, str]:
         """Put one record. Return its shard id and its sequence number."""
         shard, record = self._core.stream(stream).put(partition_key, data, self._core.millis, explicit_hash_key)
         return shard.id, record.sequence_number
 
-    def put_many(self, stream: str, records: Iterable[tuple[str, bytes]]) -> int:
+    def put_many(self, stream: str, records: Iterable[tuple[str | None, bytes]]) -> int:
         """Put (partition key, data) pairs in order, all at the same time. Return their number."""
         return self._core.stream(stream).put_many(records, self._core.millis)
 
@@ -166,6 +174,13 @@ class FakeKinesis:
         """Delete a stream. Its consumers are deregistered, and their subscriptions end."""
         self._core.delete_stream(self._core.stream(stream))
 
+    def distribute(self, stream: str, strategy: DistributionStrategy) -> None:
+        """Set how records are distributed from now on (AWS: UpdateStreamRecordDistributionStrategy).
+
+        The stream must be in ON_DEMAND mode, as `create_stream` makes it with a `distribution`.
+        """
+        self._core.stream(stream).distribute(strategy)
+
     def retain(self, stream: str, hours: float) -> None:
         """Set the retention period to any number of hours. Older records are trimmed, now and later."""
         state = self._core.stream(stream)
@@ -200,6 +215,10 @@ class FakeKinesis:
     def deregister(self, consumer_arn: str) -> None:
         """Deregister a fan-out consumer. Its subscriptions end."""
         self._core.deregister(*self._core.consumer(consumer_arn))
+
+    def tags(self, arn: str) -> dict[str, str]:
+        """Return the tags of a stream or a fan-out consumer."""
+        return {tag["Key"]: tag["Value"] for tag in self._core.tags(arn).listed()}
 
     def subscriptions(self, stream: str, shard_id: str) -> SubscriptionCounts:
         """Return the subscription counters of a shard. The object is updated while the fake runs."""

@@ -21,6 +21,7 @@ from efo.protocol.deaggregation import deaggregate
 from efo.testing.fake import FakeKinesis
 from efo.testing.faults.script import FaultScript
 from efo.testing.settings import FakeSettings
+from efo.testing.state.streams import DistributionStrategy
 
 T = TypeVar("T")
 
@@ -28,7 +29,9 @@ PATIENCE = 0.01
 """Seconds without anything to do in efo's thread before its clock jumps: the application may be about to answer."""
 
 
-def make_batch(*data: bytes, key: str = "key", stream: str = "orders", shard_id: str = "shardId-000000000000") -> Batch:
+def make_batch(
+    *data: bytes, key: str | None = "key", stream: str = "orders", shard_id: str = "shardId-000000000000"
+) -> Batch:
     """Return a batch of records with these data, to call a handler with.
 
     Their sequence numbers are 1, 2 and so on.
@@ -70,7 +73,8 @@ class InMemoryStream:
     too, and `events.append` as observer if the test looks at what was reported. Records, splits and leases outlive a
     consumer or a producer, so the next one continues as after a restart. The methods may be called in any thread.
 
-    `batch_records`: the maximum number of records of a batch. `settings`: other settings of the fake behind it.
+    `batch_records`: the maximum number of records of a batch. `distribution`: the record distribution strategy; with
+    AUTO, records need no partition key. `settings`: other settings of the fake behind it.
     `faults`: its fault script, see `efo.testing.faults`.
     """
 
@@ -80,6 +84,7 @@ class InMemoryStream:
         *,
         shards: int = 1,
         batch_records: int = 1000,
+        distribution: DistributionStrategy = "USER_PARTITION_KEY",
         settings: FakeSettings | None = None,
     ) -> None:
         self.name = name
@@ -93,7 +98,7 @@ class InMemoryStream:
         self._is_open = False
         self._token: trio.lowlevel.TrioToken | None = None
         self._fake = self._new_fake()
-        self._fake.create_stream(name, shards)
+        self._fake.create_stream(name, shards, distribution=distribution)
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[KinesisClient]:
@@ -116,9 +121,13 @@ class InMemoryStream:
             self._now = self._clock()
             self._is_open = False
 
-    def put(self, key: str, *data: bytes) -> None:
-        """Put records with this partition key, in order."""
+    def put(self, key: str | None, *data: bytes) -> None:
+        """Put records with this partition key, in order; None: without one, which needs the distribution AUTO."""
         self._call(lambda fake: fake.put_many(self.name, [(key, one) for one in data]))
+
+    def distribute(self, strategy: DistributionStrategy) -> None:
+        """Set how records are distributed from now on (AWS: UpdateStreamRecordDistributionStrategy)."""
+        self._call(lambda fake: fake.distribute(self.name, strategy))
 
     def split(self, shard_id: str) -> None:
         """Split a shard in the middle: it ends, and its children follow."""

@@ -24,6 +24,8 @@ class FakeSettings:
     Methods of FakeKinesis such as `create_stream` and `split` change the stream at once.
     `shard_limit`: maximum number of open shards of the account.
     `consumers_per_stream`: maximum number of fan-out consumers; AWS allows 20, or 50 with On-demand Advantage.
+    `on_demand_advantage`: whether DescribeAccountSettings says that the account has it. It is only what is said:
+    `consumers_per_stream` is the limit.
     `consumers_creating`: maximum number of consumers of a stream that are CREATING at the same time.
     `consumer_creating`, `consumer_deleting`: how long a consumer stays in that state.
     `subscription_life`: maximum lifetime of a subscription. `takeover_after`: a subscribe sooner than this after the
@@ -51,6 +53,7 @@ class FakeSettings:
     stream_deleting: float = 1.0
     shard_limit: int = 20_000
     consumers_per_stream: int = 20
+    on_demand_advantage: bool = False
     consumers_creating: int = 5
     consumer_creating: float = 1.0
     consumer_deleting: float = 1.0

@@ -19,6 +19,7 @@ from efo.testing.faults.script import FaultScript, Fired, When
 from efo.testing.server.environment import environment
 from efo.testing.server.listener import Address
 from efo.testing.settings import FakeSettings
+from efo.testing.state.streams import DistributionStrategy
 
 T = TypeVar("T")
 
@@ -100,21 +101,25 @@ class FakeKinesisThread:
             raise RuntimeError("this process was forked from that of the fake: call it there, or connect to its url")
         return trio.from_thread.run_sync(function, self._fake, trio_token=self._token)
 
-    def create_stream(self, name: str, shards: int = 1) -> str:
+    def create_stream(self, name: str, shards: int = 1, *, distribution: DistributionStrategy | None = None) -> str:
         """Create a stream. Return its ARN."""
-        return self.call(lambda fake: fake.create_stream(name, shards))
+        return self.call(lambda fake: fake.create_stream(name, shards, distribution=distribution))
 
-    def put(self, stream: str, partition_key: str, data: bytes) -> tuple[str, str]:
+    def put(self, stream: str, partition_key: str | None, data: bytes) -> tuple[str, str]:
         """Put one record. Return its shard id and its sequence number."""
         return self.call(lambda fake: fake.put(stream, partition_key, data))
 
-    def put_many(self, stream: str, records: Iterable[tuple[str, bytes]]) -> int:
+    def put_many(self, stream: str, records: Iterable[tuple[str | None, bytes]]) -> int:
         """Put (partition key, data) pairs in order. Return their number."""
         return self.call(lambda fake: fake.put_many(stream, records))
 
     def records(self, stream: str) -> dict[str, list[Record]]:
         """Return all records of a stream in order, by shard id."""
         return self.call(lambda fake: fake.records(stream))
+
+    def distribute(self, stream: str, strategy: DistributionStrategy) -> None:
+        """Set how records are distributed from now on, of a stream that was created with a `distribution`."""
+        self.call(lambda fake: fake.distribute(stream, strategy))
 
     def split(self, stream: str, shard_id: str) -> tuple[str, str]:
         """Split a shard in the middle. Return the ids of its children."""

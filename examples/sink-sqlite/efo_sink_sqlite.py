@@ -175,7 +175,8 @@ class SqliteShardSink:
         message = self._mapping.message(record)
         headers = [[name, None if value is None else value.decode()] for name, value in message.headers]
         at = (record.sequence_number, record.sub_sequence_number)
-        return (*self._shard, *at, message.key.decode(), message.value, message.timestamp, json.dumps(headers))
+        key = None if message.key is None else message.key.decode()
+        return (*self._shard, *at, key, message.value, message.timestamp, json.dumps(headers))
 
 
 @contextmanager

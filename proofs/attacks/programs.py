@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from efo.testing import FakeKinesisThread, FakeSettings
+from efo.testing.faults.script import FaultScript
 from proofs.paths import ROOT
 
 STREAM: Final = "orders"
@@ -99,9 +100,12 @@ class World:
 
 
 @contextmanager
-def world(shards: int = 2) -> Iterator[World]:
-    """Make a world."""
+def world(shards: int = 2, faults: FaultScript | None = None) -> Iterator[World]:
+    """Make a world. `faults`: of Kinesis."""
     fake = FakeSettings(consumer_creating=0.0, takeover_after=0.0)
-    with FakeKinesisThread(settings=fake) as kinesis, TemporaryDirectory(prefix="efo-attack-") as directory:
+    with (
+        FakeKinesisThread(settings=fake, faults=faults) as kinesis,
+        TemporaryDirectory(prefix="efo-attack-") as directory,
+    ):
         kinesis.create_stream(STREAM, shards)
         yield World(kinesis, Path(directory))

@@ -93,6 +93,7 @@ class Reader:
     """The reader of all leases of a keeper: it acks a record of each shard every second."""
 
     bytes_received = 0
+    unread_since = None
 
     def __init__(self) -> None:
         self.acks = 0

@@ -66,7 +66,7 @@ def write(directory: Path) -> None:
 
 
 def _write_log(root: Path) -> None:
-    """Write five partitions: compacted with its parts, expired at its start, all headers, empty, and adopted."""
+    """Write six partitions: compacted with its parts, expired, all headers, empty, adopted, and without keys."""
     _append(root, shard(0), *([_record(at) for at in range(start, start + 3)] for start in range(0, 12, 3)))
     compact(list_segments(root / STREAM / "0")[:3])
     _append(root, shard(1), *([_record(at)] for at in range(3)))
@@ -75,7 +75,8 @@ def _write_log(root: Path) -> None:
     allocate_partition(root, STREAM, STREAM, shard(3))
     adopt_into(root, STREAM, STREAM, plan_adoption(root, STREAM, [Lease(shard(4), Checkpoint(str(_FIRST)))]))
     _append(root, shard(4), [_record(1)])
-    commit_reader(root, STREAM, "billing", {0: 9, 1: 3}, _TIME)
+    _append(root, shard(5), [Record(str(_FIRST), _TIME, b"value"), _record(1)])
+    commit_reader(root, STREAM, "billing", {0: 9, 1: 3, 5: 2}, _TIME)
     for empty in root.rglob("*.lock"):
         empty.unlink()
 
@@ -130,6 +131,8 @@ def leases() -> list[Lease]:
             pending_checkpoint=Checkpoint(str(_FIRST + 1), 1),
             pending_checkpoint_state=b"\x00state",
             throughput_kbps=12.5,
+            stream_created_at=_TIME,
+            unread_since=_TIME + 60,
         ),
     ]
 
@@ -145,7 +148,7 @@ async def _write_sqlite(path: Path) -> None:
 
 def _position(shard_id: str, sub: int) -> dict[str, object]:
     checkpoint = Checkpoint(str(_FIRST), sub)
-    value = encode(STREAM, shard_id, checkpoint).decode()
+    value = encode(STREAM, shard_id, checkpoint, _TIME if sub else None).decode()
     return {"stream": STREAM, "shard": shard_id, "checkpoint": [checkpoint.sequence_number, sub], "value": value}
 
 

@@ -131,6 +131,20 @@ async def _damage(service: Service) -> None:
         await trio.sleep(20)
 
 
+async def _mix(service: Service) -> None:
+    """Put aggregates with keys of all shards, as producers do that do not know the shards."""
+    while True:
+        service.put_one(aggregate([Entry(f"key-{number}", b"") for number in range(20)]))
+        await trio.sleep(20)
+
+
+async def _expire(service: Service) -> None:
+    """Decrease the retention period, while the sink takes less than what is put."""
+    service.pace = 2_000
+    service.retain(20 / 3600)
+    await trio.lowlevel.checkpoint()
+
+
 def _set(*names: str) -> frozenset[str]:
     return frozenset(f"Efo{name}" for name in names)
 
@@ -222,6 +236,14 @@ CASES: Final = (
         may=_NOT_READ | _set("ShardsUnread", "ShardsFrozen"),
     ),
     Case(
+        job="efo-expired",
+        fault="the stream keeps records for 20 s, and the sink is slower than its producer",
+        inject=_expire,
+        environment=_PIPE,
+        must=_set("RecordsExpired"),
+        may=_NOT_READ | _set("Backpressure", "ShardsUnread", "ShardsFrozen", "RetentionAtRisk"),
+    ),
+    Case(
         job="efo-isolated",
         fault="records that the sink refuses isolate their shard",
         inject=_poison,
@@ -248,6 +270,13 @@ CASES: Final = (
         fault="a producer puts damaged KPL aggregates",
         inject=_damage,
         must=_set("DecodeErrors"),
+    ),
+    Case(
+        job="efo-filtered",
+        fault="a producer puts aggregates of all keys, and those of other shards are filtered out",
+        inject=_mix,
+        environment={"EFO_CONSUMER__AGGREGATES": "filter"},
+        must=_set("RecordsFiltered"),
     ),
 )
 """The jobs with a fault of the service. Those of the pipeline, and of a Prometheus that finds nothing, are in `run`."""

@@ -122,6 +122,10 @@ class Service:
         """Inject a fault of Kinesis into this stream, for each shard so many times."""
         self._fake.faults.add(fault, When(stream=self.stream, times=times))
 
+    def retain(self, hours: float) -> None:
+        """Change the retention period of this stream."""
+        self._fake.retain(self.stream, hours)
+
     async def locked_leases(self, seconds: float) -> None:
         """Hold the lock of the lease store's file, as a backup or a hung worker on a shared disk would."""
         path = self.directory / "leases.sqlite"

@@ -15,7 +15,7 @@ from aws_kinesis_agg import messages_pb2
 
 from efo.model import MAX_HASH_KEY, HashKeyRange, Record
 from efo.protocol.aggregate_message import MAX_FIELDS
-from efo.protocol.aggregation import MAGIC, AggregateMode, Entry, aggregate, hash_key
+from efo.protocol.aggregation import AGGREGATE_KEY, MAGIC, AggregateMode, Entry, aggregate, hash_key
 from efo.protocol.deaggregation import deaggregate
 from proofs.fuzz import plain_aggregates
 from proofs.fuzz.cursor import Cursor
@@ -24,6 +24,7 @@ from proofs.fuzz.target import Target, require
 _BARE, _SEALED, _ENTRIES = range(3)
 _RANGES: Final = (None, HashKeyRange("0", str(MAX_HASH_KEY)), HashKeyRange("0", str(MAX_HASH_KEY // 2)))
 _MODES: Final = tuple(AggregateMode)
+_ANCESTOR: Final = HashKeyRange("0", str(MAX_HASH_KEY))
 _DIGEST: Final = 16
 _MAX_ENTRIES: Final = 64
 _UNSPLITTABLE: Final = "a large aggregate has a field of an unknown wire type"
@@ -33,17 +34,19 @@ def check(data: bytes) -> None:
     """Expand the record that the input describes, and compare the result with the other readers."""
     cursor = Cursor(data)
     kind, choice = cursor.byte() % 3, cursor.byte()
-    shard, mode = _RANGES[choice % 3], _MODES[choice // 3 % 3]
+    shard, mode = _RANGES[choice % 3], _MODES[choice // 3 % 4]
+    key = AGGREGATE_KEY if choice & 0x80 else "outer key"
     if kind == _BARE:
-        _check(_outer(MAGIC + cursor.rest()), shard, mode)
+        _check(_outer(MAGIC + cursor.rest(), key), shard, mode)
     elif kind == _SEALED:
-        _check(_outer(_seal(cursor.rest())), shard, mode)
+        _check(_outer(_seal(cursor.rest()), key), shard, mode)
     else:
         entries = list(_entries(cursor))
-        record = _outer(aggregate(entries))
+        record = _outer(aggregate(entries), key)
         if entries:
             expanded = [
-                Entry(user.partition_key, user.data, user.explicit_hash_key) for user in deaggregate(record).records
+                Entry(user.partition_key or "", user.data, user.explicit_hash_key)
+                for user in deaggregate(record).records
             ]
             require(expanded == entries, "the expanded records differ from the aggregated ones")
         _check(record, shard, mode)
@@ -53,10 +56,10 @@ def _check(record: Record, shard: HashKeyRange | None, mode: AggregateMode) -> N
     """Expand the record at once and as if it were large, and compare with the other readers."""
     expected = _expected(record)
     for max_fields in (MAX_FIELDS, 2):
-        deaggregation = deaggregate(record, shard, mode, max_fields=max_fields)
+        deaggregation = deaggregate(record, shard, mode, ancestors=[_ANCESTOR], max_fields=max_fields)
         if deaggregation.problem is None:
             require(expected is not None, f"a damaged aggregate is expanded to {deaggregation.records!r}")
-            own = _own(expected or [], shard, mode)
+            own = _own(record, expected or [], shard, mode)
             require(list(deaggregation.records) == own, f"read {deaggregation.records!r}, expected {own!r}")
             require(deaggregation.filtered == len(expected or []) - len(own), "filtered is wrong")
         else:
@@ -77,15 +80,20 @@ def _expected(record: Record) -> list[Record] | None:
     return users
 
 
-def _own(users: list[Record], shard: HashKeyRange | None, mode: AggregateMode) -> list[Record]:
+def _own(record: Record, users: list[Record], shard: HashKeyRange | None, mode: AggregateMode) -> list[Record]:
+    """Return the user records that are delivered. All are in the range of the only ancestor."""
     if shard is None or mode is AggregateMode.KEEP:
         return users
-    own = [user for user in users if hash_key(user.partition_key, user.explicit_hash_key) in shard]
+    own = [user for user in users if hash_key(user.partition_key or "", user.explicit_hash_key) in shard]
+    if mode is AggregateMode.DEDUPLICATE:
+        message: Any = messages_pb2.AggregatedRecord.FromString(record.data[len(MAGIC) : -_DIGEST])
+        is_of_kpl = record.partition_key == AGGREGATE_KEY not in message.partition_key_table
+        return own if is_of_kpl and own[:1] == users[:1] else users
     return own if mode is AggregateMode.FILTER or len(own) == len(users) else []
 
 
-def _outer(data: bytes) -> Record:
-    return Record("42", 1700000000.5, data, "outer key", "KMS")
+def _outer(data: bytes, key: str = "outer key") -> Record:
+    return Record("42", 1700000000.5, data, key, "KMS")
 
 
 def _seal(message: bytes) -> bytes:

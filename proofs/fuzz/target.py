@@ -11,6 +11,8 @@ BUDGET: Final = 0.150
 """CPU seconds that the check of any input may take, instrumented by atheris: 20 times what the slowest seed needs."""
 BUDGET_PER_BYTE: Final = 100e-6
 """CPU seconds that each byte of an input adds to that. The seeds need up to 8 µs: a check parses them repeatedly."""
+STEP: Final = 0.050
+"""CPU seconds that a step of a task may take (`tests/step_meter.py`): the budget of what is called within one step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +21,7 @@ class Target:
 
     `check`: takes any bytes. Raises AssertionError, or lets another exception through, if a property does not hold.
     `seeds`: makes inputs from real frames. `dictionary`: byte strings that the fuzzer may insert. `max_length`: the
-    maximum length of an input, in bytes.
+    maximum length of an input, in bytes. `budget`: CPU seconds of any input, besides those of its bytes.
     """
 
     name: str
@@ -28,10 +30,11 @@ class Target:
     seeds: Callable[[], Iterable[bytes]]
     dictionary: tuple[bytes, ...] = ()
     max_length: int = 4096
+    budget: float = BUDGET
 
     def run(self, data: bytes, clock: Callable[[], float] = time.thread_time) -> None:
         """Check an input, and its CPU time: AssertionError, if it exceeds the budget twice. `clock`: CPU seconds."""
-        budget = BUDGET + BUDGET_PER_BYTE * len(data)
+        budget = self.budget + BUDGET_PER_BYTE * len(data)
         spent = float("inf")
         for _ in range(2):  # the first one may import modules, or collect the garbage of many inputs
             began = clock()

@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from proofs.fuzz import aggregates, connection, events, frames, port
+from proofs.fuzz import aggregates, connection, deserializers, events, formats, frames, port
 
-TARGETS: Final = {module.TARGET.name: module.TARGET for module in (frames, events, aggregates, connection, port)}
+TARGETS: Final = {
+    target.name: target
+    for target in (
+        *(module.TARGET for module in (frames, events, aggregates, connection, port)),
+        *deserializers.TARGETS,
+        formats.TARGET,
+    )
+}

@@ -15,10 +15,13 @@ from efo.protocol.pacing import RENEWAL_OVERDUE_AFTER
 from efo.protocol.subscription import SubscriptionTiming
 from proofs.simulation.signing import CORRECTED
 from proofs.simulation.story import (
+    BY_KEY,
+    DISTRIBUTED,
     SECOND_APPLICATION,
     SECOND_STREAM,
     Acked,
     Acted,
+    Aggregated,
     ChildrenSaved,
     Closed,
     Crashed,
@@ -26,9 +29,11 @@ from proofs.simulation.story import (
     Deleted,
     Disked,
     Exited,
+    Handled,
     Held,
     LeaseFileCrashed,
     Line,
+    Lived,
     Lost,
     Mark,
     Opened,
@@ -48,6 +53,7 @@ from proofs.simulation.story import (
 class _Shard:
     """What is known of a shard. `last_of`: the last sub-sequence number of each sequence number that was put.
 
+    `keyless`: the sequence numbers of those without a partition key.
     `first_put`, `closed_at`: milliseconds by the clock of the service. `starts`: how often it was started AT_TIMESTAMP.
     """
 
@@ -55,6 +61,7 @@ class _Shard:
     first_put: int | None = None
     closed_at: int | None = None
     last_of: dict[int, int] = field(default_factory=dict)
+    keyless: set[int] = field(default_factory=set)
     has_lease: bool = False
     was_deleted: bool = False
     is_at_latest: bool = False
@@ -135,8 +142,27 @@ class Coverage:
         sequence, sub = line.mark
         shard = self._shard(line.shard)
         shard.last_of[sequence] = sub
+        if not line.has_key:
+            shard.keyless.add(sequence)
         if shard.first_put is None:
             shard.first_put = line.millis
+
+    @add.register
+    def _(self, line: Aggregated) -> None:
+        if line.is_put_again:
+            self._mark("R17.put_again", line.outside)
+            self._mark("R17.put_again_after_generations", line.outside and line.generations > 1)
+        else:
+            self._mark("R17.foreign", line.outside)
+            self._mark("R17.foreign_in_child", line.outside and self._shard(line.shard).parents)
+
+    @add.register
+    def _(self, line: Handled) -> None:
+        shard, task = self._shard(line.shard), self._tasks.get((line.worker, line.shard))
+        keyless = [mark for mark in line.marks if mark[0] in shard.keyless]
+        self._mark("R1.keyless_by_fan_out", keyless and task and not task.is_polled)
+        self._mark("R1.keyless_by_polling", keyless and task and task.is_polled)
+        self._mark("R5.keyless_aggregate", any(shard.last_of[sequence] for sequence, _ in keyless))
 
     @add.register
     def _(self, line: Positioned) -> None:
@@ -212,6 +238,10 @@ class Coverage:
         self._mark(f"R12.rotted_{line.file}")
 
     @add.register
+    def _(self, line: Lived) -> None:
+        self._mark(line.what)
+
+    @add.register
     def _(self, line: LeaseFileCrashed) -> None:
         self._mark(f"R10.file_{line.how}", line.where == "between two statements")
         self._mark("R10.file_commit_lost", line.where == "in a commit, which is lost")
@@ -279,6 +309,8 @@ class Coverage:
     def _(self, line: Acted) -> None:
         self._mark("R16.clock_corrected", line.what == CORRECTED)
         self._is_finishing |= line.what == "finish"
+        self._mark("R1.distributed", line.what == DISTRIBUTED and self._tasks)
+        self._mark("R1.distributed_by_key_again", line.what == BY_KEY and self._tasks)
         self._mark("R10.two_streams", line.what == SECOND_STREAM)
         self._mark("R10.two_applications", line.what == SECOND_APPLICATION)
 
@@ -384,6 +416,11 @@ class Coverage:
         self._mark(f"R11.{event.action}")
         if task := self._tasks.get((worker, event.shard_id)):
             task.has_failed |= event.action in ("isolate", "stop")
+
+    @_add_event.register
+    def _(self, event: events.RecordsFiltered, _worker: str) -> None:
+        self._mark("R17.filtered", event.mode == "deduplicate")
+        self._mark("R17.all_filtered", event.mode == "filter")
 
     @_add_event.register
     def _(self, event: events.ShardIsolated, _worker: str) -> None:

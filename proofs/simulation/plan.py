@@ -8,6 +8,7 @@ from math import ceil
 from random import Random
 from typing import Final, Literal
 
+from efo.protocol.aggregation import AggregateMode
 from efo.protocol.failure import DeadLetter, FailurePolicy
 from efo.protocol.subscription import SubscriptionTiming
 from efo.settings import ReadMode
@@ -27,7 +28,7 @@ Refusals = Literal["dead_letter", "skip", "isolate"]
 """What happens to the records that a sink refuses. A shard that is isolated continues when the faults have ended."""
 
 Action = Literal[
-    "put", "aggregate", "burst", "split", "merge", "crash", "stop", "pause", "deregister", "store_fault",
+    "put", "aggregate", "burst", "split", "merge", "distribute", "crash", "stop", "pause", "deregister", "store_fault",
     "stale_listing", "control_plane_fault", "deny_fan_out",
 ]  # fmt: skip
 """What may happen in a world. The world chooses the worker or shard when the action is due."""
@@ -57,6 +58,7 @@ class Plan:
     `end_crash_rate`: how likely a worker crashes just after a write about the children of a shard (rule R2).
     `read_mode`: that of all workers, and of a neighbour. Fan-out is denied at times if it is "auto".
     `signing`: the fake checks signatures, and credentials, clock and permissions have faults; None: nothing is signed.
+    `aggregates`: that of all workers, and of a neighbour. With "filter", aggregates have strays that nobody puts again.
     `calm_from`: no faults and no actions from then on; everything must be done `completion_timeout` later.
     """
 
@@ -112,6 +114,7 @@ class Plan:
     poll_interval: float = 1.0
     fanout_retry_interval: float = 30.0
     signing: SigningPlan | None = None
+    aggregates: AggregateMode = AggregateMode.DEDUPLICATE
 
     @property
     def max_listing_lag(self) -> float:
@@ -213,6 +216,10 @@ SIGNING_SHARE: Final = 0.15
 """The share of worlds whose calls are signed."""
 _READ_MODES: Final = (60, 18, 22)
 """How many of a hundred worlds read by fan-out, by polling, and by either."""
+FILTER_SHARE: Final = 0.3
+"""The share of worlds whose consumers filter out all user records with hash keys outside the range of their shard."""
+DISTRIBUTION_SHARE: Final = 0.2
+"""The share of worlds whose stream changes its record distribution strategy to AUTO, and mostly back."""
 AT_TIME_SHARE: Final = 0.15
 """The share of worlds that start AT_TIMESTAMP."""
 SHORT_CLEANUP_AFTER: Final = 20.0
@@ -227,6 +234,9 @@ def plan(seed: int) -> Plan:
     plan = replace(
         _with_settings(_start_at_time(_plan(seed), Random(f"time {seed}")), random), constants=choose(random)
     )
+    if Random(f"{seed}/aggregate mode").random() < FILTER_SHARE:
+        plan = replace(plan, aggregates=AggregateMode.FILTER)
+    plan = _with_distribution(plan, Random(f"{seed}/auto"))
     plan = _with_neighbour(_with_read_mode(plan, Random(f"read mode {seed}")), Random(f"neighbour {seed}"))
     return _with_signing(plan, Random(f"{seed}/credentials"))
 
@@ -334,6 +344,18 @@ def _with_signing(plan: Plan, random: Random) -> Plan:
     return replace(plan, signing=signing, fake=fake, neighbour=neighbour)
 
 
+def _with_distribution(plan: Plan, random: Random) -> Plan:
+    """Return the plan, for a share of the seeds with changes to AUTO and back, and records put after each of them."""
+    if random.random() >= DISTRIBUTION_SHARE:
+        return plan
+    actions = [*plan.actions]
+    for _ in range(random.randint(1, 4)):
+        at = random.uniform(0.0, plan.calm_from)
+        actions += [(at, "distribute")]
+        actions += [(random.uniform(at, plan.calm_from), random.choice(("put", "put", "aggregate"))) for _ in range(4)]
+    return replace(plan, actions=tuple(sorted(actions)))
+
+
 def _with_neighbour(plan: Plan, random: Random) -> Plan:
     """Return the plan, for a share of the seeds with a second consumer. Its plan is that of a seed of its own."""
     if random.random() >= NEIGHBOUR_SHARE:
@@ -356,6 +378,7 @@ def _with_neighbour(plan: Plan, random: Random) -> Plan:
         actions=tuple(actions),
         read_mode=plan.read_mode,
         fanout_retry_interval=plan.fanout_retry_interval,
+        aggregates=plan.aggregates,
     )
     # The crashes of a file are those of the processes of one consumer: two in the same processes have rows in memory.
     neighbour = replace(_start_at_time(neighbour, random), lease_file=None)

@@ -8,13 +8,15 @@ from typing import Final
 from efo.model import MAX_HASH_KEY
 from efo.protocol import aggregation as kpl
 from efo.testing import FakeKinesis
+from proofs.simulation.aggregates import Aggregates
+from proofs.simulation.distribution import Distribution
 from proofs.simulation.plan import Action, Plan
 from proofs.simulation.readers import AddLine
 from proofs.simulation.story import Put, Resharded
 
 MAX_OPEN_SHARDS: Final = 8
 STRAY_SHARE: Final = 0.1
-"""The share of user records in an aggregate whose keys belong to another shard."""
+"""The share of user records in an aggregate whose keys belong to another shard, if all of those are filtered out."""
 
 
 class Producer:
@@ -32,8 +34,29 @@ class Producer:
         self._hashes = {key: kpl.hash_key(key) for key in self._keys}
         self._numbers = dict.fromkeys(self._keys, 0)
         bounds = [n * (MAX_HASH_KEY + 1) // plan.shards for n in range(plan.shards + 1)]
-        fake.create_stream(stream, plan.shards)
+        changes = any(action == "distribute" for _, action in plan.actions)
+        fake.create_stream(stream, plan.shards, distribution="USER_PARTITION_KEY" if changes else None)
         self._ranges = {s: (bounds[n], bounds[n + 1] - 1) for n, s in enumerate(fake.open_shards(stream))}
+        self._parents: dict[str, tuple[str, ...]] = {}
+        self._distribution = Distribution(
+            fake,
+            stream,
+            Random(f"{plan.seed}/distribution"),
+            padding=plan.padding,
+            millis=lambda: self._millis,
+            add_line=add_line,
+        )
+        self._aggregates = Aggregates(
+            fake,
+            stream,
+            Random(f"{plan.seed}/aggregates"),
+            ranges=self._ranges,
+            parents=self._parents,
+            keys=self._keys,
+            number=self._next,
+            millis=lambda: self._millis,
+            add_line=add_line,
+        )
 
     @property
     def shards(self) -> tuple[str, ...]:
@@ -46,6 +69,9 @@ class Producer:
 
     def put(self, count: int) -> None:
         """Put `count` records that are not aggregated, with random keys."""
+        if self._distribution.is_auto:
+            self._distribution.put(count)
+            return
         for _ in range(count):
             key = self._random.choice(self._keys)
             number, data = self._next(key)
@@ -58,6 +84,15 @@ class Producer:
         return number, b"%s:%d|%s" % (key.encode(), number, b"x" * self._plan.padding)
 
     def aggregate(self) -> None:
+        """Put an aggregate."""
+        if self._distribution.is_auto:
+            self._distribution.aggregate(may_have_key=self._plan.aggregates != "filter")
+        elif self._plan.aggregates == "filter":
+            self._aggregate_with_strays()
+        else:
+            self._aggregates.put()
+
+    def _aggregate_with_strays(self) -> None:
         """Put a KPL aggregate for one shard, with a few strays: user records of other shards, as after a reshard."""
         first_key = self._random.choice(self._keys)
         home = next(s for s in self._fake.open_shards(self._stream) if self._is_in(s, first_key))
@@ -77,6 +112,10 @@ class Producer:
         for sub, key, number in puts:
             self._add_line(Put(shard, (int(sequence), sub), key, number, self._millis))
 
+    def distribute(self) -> None:
+        """Let Kinesis choose the shard of each record from now on, or the hash keys again."""
+        self._distribution.change()
+
     def _is_in(self, shard: str, key: str) -> bool:
         start, end = self._ranges[shard]
         return start <= self._hashes[key] <= end
@@ -90,6 +129,7 @@ class Producer:
             middle = (start + end) // 2
             children = self._fake.split(self._stream, parent, middle + 1)
             self._ranges |= {children[0]: (start, middle), children[1]: (middle + 1, end)}
+            self._parents |= dict.fromkeys(children, (parent,))
             self._add_line(Resharded((parent,), children, self._millis))
             self.splits += 1
         elif action == "merge" and len(shards) > 1:
@@ -97,5 +137,6 @@ class Producer:
             left, right = shards[index : index + 2]
             child = self._fake.merge(self._stream, left, right)
             self._ranges[child] = (self._ranges[left][0], self._ranges[right][1])
+            self._parents[child] = (left, right)
             self._add_line(Resharded((left, right), (child,), self._millis))
             self.merges += 1

@@ -13,6 +13,7 @@ import trio.testing
 
 from proofs.simulation.constants import perturbed
 from proofs.simulation.coverage import Coverage
+from proofs.simulation.lives import Life, live
 from proofs.simulation.plan import plan
 from proofs.simulation.rot import RottingLog
 from proofs.simulation.story import Rotted
@@ -60,7 +61,13 @@ def run(seed: int, *, lines: int = 60, digest: bool = False, keep_story: bool = 
         log.run()
     except Exception as error:  # noqa: BLE001 - the same
         raised.append("".join(traceback.format_exception(error)))
-    problems = [*(problem for each in worlds for problem in each.checks.problems), *log.problems, *raised]
+    life = Life()
+    try:
+        live(seed, life)
+    except Exception as error:  # noqa: BLE001 - the same
+        raised.append("".join(traceback.format_exception(error)))
+    of_worlds = [problem for each in worlds for problem in each.checks.problems]
+    problems = [*of_worlds, *log.problems, *life.problems, *raised]
     outcome = Outcome(
         seed,
         tuple(problems),
@@ -69,7 +76,7 @@ def run(seed: int, *, lines: int = 60, digest: bool = False, keep_story: bool = 
         sum(each.checks.unexplained for each in worlds),
         world.tally,
         time.process_time() - began,
-        Coverage(world.plan.timing).add_all([Rotted(log.kind)]).union(*map(_marks, worlds)),
+        Coverage(world.plan.timing).add_all([Rotted(log.kind), *life.lines]).union(*map(_marks, worlds)),
         story="\n\n".join(each.story.tail(lines) for each in worlds) if problems or keep_story else "",
     )
     return replace(outcome, digest="-".join(each.story.digest() for each in worlds)) if digest else outcome

@@ -19,6 +19,7 @@ class Put:
     """A user record was put.
 
     `number`: its number among the records of its key, from 0. `millis`: when it was put, by the clock of the service.
+    `has_key`: whether its Kinesis record has a partition key; if not, `key` only names it.
     """
 
     shard: str
@@ -26,6 +27,22 @@ class Put:
     key: str
     number: int
     millis: int = 0
+    has_key: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregated:
+    """An aggregate was put, whose user records have lines of their own.
+
+    `outside`: how many have hash keys outside the shard's range. `is_put_again`: its producer puts those again.
+    `generations`: how much older the shard is that the producer made it for.
+    """
+
+    shard: str
+    sequence: int
+    outside: int
+    is_put_again: bool = False
+    generations: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +123,13 @@ class Rotted:
     """A bit of a file of the log flipped."""
 
     file: RottedFile
+
+
+@dataclass(frozen=True, slots=True)
+class Lived:
+    """Something happened to a stream besides its records (see lives.py). `what`: the name of the mark."""
+
+    what: str
 
 
 LeaseFileCrash = Literal["killed", "power_failed"]
@@ -252,6 +276,9 @@ class Acted:
 SECOND_STREAM: Final = "a second consumer, of another stream"
 SECOND_APPLICATION: Final = "a second consumer, of another application"
 """What a world does that has two consumers."""
+DISTRIBUTED: Final = "the record distribution strategy is AUTO"
+BY_KEY: Final = "the record distribution strategy is USER_PARTITION_KEY"
+"""What a world does whose stream changes its strategy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +290,7 @@ class Violation:
 
 Line: TypeAlias = (
     Put
+    | Aggregated
     | Positioned
     | Resharded
     | Opened
@@ -271,6 +299,7 @@ Line: TypeAlias = (
     | Disked
     | Refused
     | Rotted
+    | Lived
     | LeaseFileCrashed
     | Handled
     | SkippedByPolicy

@@ -222,6 +222,7 @@ class Worker:
             lease_scan_interval=plan.lease_scan_interval,
             lease_cleanup_after=plan.lease_cleanup_after,
             timing=plan.timing,
+            aggregates=plan.aggregates,
         )
         rng = Random(f"consumer {plan.seed} {name}")
         opening = open_consumer(

@@ -346,6 +346,8 @@ class World:
                 producer.aggregate()
             case "split" | "merge":
                 producer.reshard(action)
+            case "distribute":
+                producer.distribute()
             case "deregister":
                 self._deregister(fake)
             case "deny_fan_out":

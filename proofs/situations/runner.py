@@ -80,12 +80,15 @@ def find_situations(package: str) -> list[Situation]:
 
 
 def summarise(seen: Sequence[Seen], names: Sequence[str]) -> dict[str, float]:
-    """Return the counts of the line of JSON, by these names; those that no case counted are 0."""
+    """Return the counts of the line of JSON, by these names; those that no case counted are 0.
+
+    `hung`, `crashed`: processes of cases, and those that cases themselves have started and counted.
+    """
     known: dict[str, float] = {
         "cases": len(seen),
         "wrong": sum(each.is_wrong for each in seen),
-        "hung": sum(each.is_hung for each in seen),
-        "crashed": sum(each.is_crashed for each in seen),
+        "hung": sum(each.is_hung + each.counts.get("hung", 0) for each in seen),
+        "crashed": sum(each.is_crashed + each.counts.get("crashed", 0) for each in seen),
         "secrets_found": sum(each.secrets_found for each in seen),
     }
     for name in names:

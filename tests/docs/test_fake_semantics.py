@@ -18,7 +18,7 @@ def test_every_test_that_the_page_names_exists():
     missing = [
         f"{file}::{name}"
         for file, name in sorted(named)
-        if not re.search(rf"^(?:async )?def {name}\(", sources[file], re.MULTILINE)
+        if not re.search(rf"^ *(?:async )?def {name}\(", sources[file], re.MULTILINE)
     ]
     assert missing == []
 

@@ -21,7 +21,7 @@ ORDERS = [(f"customer-{n % 9}", b"order %d" % n) for n in range(50)]
 @pytest.mark.parametrize("block", [pytest.param(block, id=block.place) for block in BODIES])
 async def test_the_example_does_what_the_page_says(block, autojump_clock, capsys):
     async with FakeKinesis() as fake:
-        fake.create_stream("orders", shards=2)
+        fake.create_stream("orders", shards=2, distribution="AUTO" if ".put(payload)" in block.text else None)
         names = {"efo": efo, "stream": fake.kinesis("orders"), "orders": ORDERS}
         exec(f"async def example():\n{textwrap.indent(block.text, '    ')}", names)  # noqa: S102 - it is our own page
         await names["example"]()

@@ -59,10 +59,10 @@ async def test_a_poison_record_is_a_dead_letter_if_there_is_a_topic_for_it(fake,
     put_poison(fake)
     async with running(files, **UTF8, EFO_RELAY__DEAD_LETTERS="refused") as efo:
         await efo.until(lambda: "after" in [line["value"] for line in lines_of(files)])
-        refused = await efo.logged("record_refused")
+        refused = await efo.logged("record_dead_lettered")
         efo.process.send_signal(signal.SIGTERM)
         assert await efo.ended() == Exit.OK, efo.stderr
-    assert refused["action"] == "dead_letter"
+    assert (refused["error_type"], "not UTF-8" in refused["detail"]) == ("record_refused", True)
     assert list(files.directory.glob("log/refused/*/*.arrow"))
 
 

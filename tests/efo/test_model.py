@@ -113,6 +113,7 @@ def test_a_batch_as_columns_has_every_field_of_its_records():
     records = (
         Record("7", 1700000000.123, b"a", "k-0", "KMS"),
         Record("9", 0.0, b"", "k-1", sub_sequence_number=3, explicit_hash_key="12", tags=(("t", None), ("t", "v"))),
+        Record("10", 0.0, b"c"),
     )
     columns = Batch("orders", "shardId-000000000000", records, "9", 0, 0).to_arrow()
     assert columns.schema.metadata == {b"stream": b"orders", b"shard_id": b"shardId-000000000000"}
@@ -137,6 +138,16 @@ def test_a_batch_as_columns_has_every_field_of_its_records():
             "encryption_type": None,
             "explicit_hash_key": "12",
             "tags": [{"key": "t", "value": None}, {"key": "t", "value": "v"}],
+        },
+        {
+            "sequence_number": "10",
+            "sub_sequence_number": 0,
+            "approximate_arrival_timestamp": None,
+            "partition_key": None,
+            "data": b"c",
+            "encryption_type": None,
+            "explicit_hash_key": None,
+            "tags": [],
         },
     ]
 

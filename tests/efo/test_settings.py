@@ -10,7 +10,7 @@ from efo.errors import ConfigurationError
 from efo.model import Checkpoint, Lease, Position
 from efo.protocol.aggregation import AggregateMode
 from efo.protocol.subscription import SubscriptionTiming
-from efo.settings import LATEST, TRIM_HORIZON, ConsumerSettings, parse_position
+from efo.settings import CLOCK_ERROR, LATEST, TRIM_HORIZON, ConsumerSettings, parse_position, pinned
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
@@ -117,6 +117,15 @@ def test_anything_else_is_rejected_at_the_call(value, message):
         ("stream_window", 0),
         ("stream_window", 2**31),
         ("aggregates", "keep all"),
+        ("consumer_tags", "team=billing"),
+        ("consumer_tags", ["team"]),
+        ("consumer_tags", {"team": 5}),
+        ("consumer_tags", None),
+        ("consumer_tags", {"": "x"}),
+        ("consumer_tags", {"AWS:x": "x"}),
+        ("consumer_tags", {"team": "x" * 257}),
+        ("consumer_tags", {"team": "a\n"}),
+        ("consumer_tags", {f"tag-{n}": "" for n in range(51)}),
     ],
 )
 def test_an_impossible_value_is_rejected_by_name(name, value):
@@ -149,8 +158,35 @@ def test_an_impossible_timing_is_rejected(timing):
         SubscriptionTiming(**timing)
 
 
+def test_tags_do_not_take_part_in_the_hash_of_settings():
+    settings = ConsumerSettings(consumer_tags={"team": "billing", "cost center": "a/b:c+d=e@f-1"})
+    assert hash(settings) == hash(ConsumerSettings())
+    assert settings != ConsumerSettings()
+
+
 def test_the_name_and_the_arn_of_a_consumer_must_agree():
     arn = "arn:aws:kinesis:eu-west-1:123456789012:stream/orders/consumer/fan:17"
     assert ConsumerSettings(consumer_arn=arn, consumer_name="fan").consumer_arn == arn
     with pytest.raises(ConfigurationError, match=r"consumer_name 'app' is not that of consumer_arn: .* write 'fan'"):
         ConsumerSettings(consumer_arn=arn, consumer_name="app")
+
+
+@pytest.mark.parametrize(
+    ("position", "expected"),
+    [
+        (Position.latest(), Position.at_timestamp(1000.0)),
+        (Position.trim_horizon(), Position.trim_horizon()),
+        (Position.at("7"), Position.at("7")),
+        (Position.at_timestamp(999.0), Position.at_timestamp(999.0)),
+        (Position.at_timestamp(1000.0 + CLOCK_ERROR), Position.at_timestamp(1000.0)),
+    ],
+)
+def test_a_pinned_position_does_not_move_and_is_not_in_the_future(position, expected):
+    assert pinned(position, 1000.0, "initial_position") == expected
+
+
+def test_a_time_in_the_future_is_a_mistake():
+    with pytest.raises(
+        ConfigurationError, match=r"^initial_position: 1970-01-01T00:21:41Z is in the future, and it is"
+    ):
+        pinned(Position.at_timestamp(1000.0 + CLOCK_ERROR + 1), 1000.0, "initial_position")

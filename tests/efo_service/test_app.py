@@ -283,6 +283,7 @@ CONSUMER = {
     "on_service_error": "isolate",
     "shard_cooldown_seconds": 33,
     "aggregates": "keep",
+    "tags": "team=orders, stage=test",
 }
 
 
@@ -298,6 +299,7 @@ async def test_every_setting_reaches_the_consumer(fakes, sdk):
         signal.raise_signal(signal.SIGTERM)
     assert fakes.settings == ConsumerSettings(
         consumer_name="app",
+        consumer_tags={"team": "orders", "stage": "test"},
         initial_position=settings.consumer.position,
         checkpoint_interval=2,
         shard_sync_interval=31,

@@ -222,7 +222,10 @@ async def test_a_dead_sink_is_seen_in_lag_status_problems_readiness_and_two_line
     assert "look at the sink" in problem
     status = await service.status()
     assert problem in status["problems"]
-    (unsaved,) = (one for one in status["problems"] if one != problem)
+    outage, unsaved = (one for one in status["problems"] if one != problem)
+    assert outage.startswith("the sink has failed for ")
+    assert "sink_full" in outage
+    assert "free space" in outage
     assert "that no saved checkpoint includes" in unsaved
     assert [shard["condition"] for shard in status["shards"]] == ["unread", "unread"]
     lags = [value for _, value in await service.metric("efo_consumer_lag_seconds")]

@@ -12,8 +12,10 @@ from typing import Any, Final, get_args
 
 from pydantic.fields import FieldInfo
 from rich.console import Console
+from structlog.testing import capture_logs
 
 from efo import events
+from efo.telemetry.outages import OutageBegan, OutageChanged, OutageEnded, OutageGivenUp, Refused, System
 from efo_service import cli
 from efo_service.config.section import is_secret, section_of, variable
 from efo_service.config.settings import Settings
@@ -89,11 +91,25 @@ def alerts() -> str:
     return head + re.sub(r"\{\{ (.*?) \}\}", r"`{{ \1 }}`", parts)
 
 
+def outage_lines() -> dict[str, str]:
+    """Return the names of all lines about outages, and their fields."""
+    cause = "throttled"  # it has a remedy
+    with capture_logs() as lines:
+        for system in get_args(System):
+            logs.log_outage(OutageBegan(system, cause, "detail", "shard"))
+            logs.log_outage(OutageChanged(system, cause, "before", "detail", "shard"))
+            dropped = int(system == "cloudwatch")
+            logs.log_outage(OutageEnded(system, cause, 1.0, 1, dropped))
+            logs.log_outage(OutageGivenUp(system, cause, 1.0, 1, dropped))
+        logs.log_outage(Refused("cloudwatch", cause, "detail", 1))
+    return {line["event"]: ", ".join(name for name in line if name not in {"event", "log_level"}) for line in lines}
+
+
 def log_lines() -> str:
     """Return the page of all lines that `efo run` logs."""
     rows = "".join(sorted(map(_event, get_args(events.Event))))
     others = "".join(
-        f"| `{name}` | {level} | {fields} | `{path}` |\n" for name, level, fields, path in sorted(_lines())
+        f"| `{name}` | {level} | {fields} | `{path}` |\n" for name, level, fields, path in sorted(service_lines())
     )
     return (
         "# Log lines\n\n`efo run` writes one JSON object per line. All have `event`, `level`, `timestamp` (UTC) and, "
@@ -101,13 +117,9 @@ def log_lines() -> str:
         "partition key.\n\n## Diagnostic events\n\nWhat the library reports to every observer, `efo.events`. An "
         "event that belongs to an "
         "outage is only logged at debug.\n\n| event | level | fields | meaning |\n|---|---|---|---|\n"
-        f"{rows}\n## Outages\n\nOne line when an outage begins, one when it ends, however much fails in between.\n\n"
-        "| event | level | fields |\n|---|---|---|\n"
-        + "".join(
-            f"| `{system}_outage_began` | warning | error_type, detail, shard_id |\n"
-            f"| `{system}_outage_ended` | warning | error_type, duration, failures |\n"
-            for system in ("kinesis", "lease_store", "sink")
-        )
+        f"{rows}\n## Outages\n\nOne line when an outage begins, one when its cause changes, and one when it ends or is "
+        "given up, however much fails in between.\n\n| event | level | fields |\n|---|---|---|\n"
+        + "".join(f"| `{name}` | warning | {fields} |\n" for name, fields in outage_lines().items())
         + "\n## The service\n\n| event | level | fields | logged by |\n|---|---|---|---|\n"
         + others
     )
@@ -125,7 +137,7 @@ def _level(kind: type[Any], name: str, value: object) -> int:
     return logs.severity_of(kind(**{field: value if field == name else None for field in kind.__struct_fields__}))
 
 
-def _lines() -> Iterator[tuple[str, str, str, str]]:
+def service_lines() -> Iterator[tuple[str, str, str, str]]:
     """Return name, level, fields and module of each line that the service's own code logs."""
     for path in sorted(_SERVICE.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

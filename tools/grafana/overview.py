@@ -8,6 +8,7 @@ from tools.grafana.model import Dashboard, Panel, Query, Row, of_instance, of_jo
 from tools.prometheus_rules import increase
 
 _STREAM: Final = "{{messaging_consumer_group_name}} on {{messaging_destination_name}}"
+_LABELS: Final = "messaging_consumer_group_name, messaging_destination_name"
 _LAG: Final = "stream:efo_consumer_lag_seconds:max"
 _READ: Final = "stream:messaging_client_consumed_messages:rate5m"
 
@@ -148,6 +149,15 @@ OVERVIEW: Final = Dashboard(
                         ),
                     ),
                     alerts=("EfoRecordsSkipped", "EfoRecordsDeadLettered"),
+                ),
+                Panel(
+                    title="Time that expired unread",
+                    about="How much time's records may have expired before they were read, in 15 minutes.",
+                    unit="s",
+                    queries=(
+                        Query(increase(of_stream("efo_record_expired_time_seconds_total"), "15m", _LABELS), _STREAM),
+                    ),
+                    alerts=("EfoRecordsExpired",),
                 ),
             ),
         ),

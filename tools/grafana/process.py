@@ -51,6 +51,11 @@ PROCESS: Final = Dashboard(
                     queries=(Query(of_instance("target_info"), "{{service_version}}"),),
                 ),
                 Panel(
+                    title="Series",
+                    about="Series of shards that the process tells. Those of ended shards go after five minutes.",
+                    queries=(Query(of_instance("efo_telemetry_series"), _PROCESS),),
+                ),
+                Panel(
                     title="Duration of scrapes",
                     about="Time that Prometheus needs to read /metrics.",
                     unit="s",

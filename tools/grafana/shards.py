@@ -199,6 +199,21 @@ SHARDS: Final = Dashboard(
                     ),
                     alerts=("EfoDecodeErrors",),
                 ),
+                Panel(
+                    title="User records filtered out of aggregates",
+                    about="By shard and [consumer] aggregates, in 15 minutes. With deduplicate they are duplicates.",
+                    queries=(
+                        Query(
+                            increase(
+                                of_stream("efo_record_filtered_total"),
+                                "15m",
+                                "messaging_destination_partition_id, efo_aggregate_mode",
+                            ),
+                            "{{messaging_destination_partition_id}}: {{efo_aggregate_mode}}",
+                        ),
+                    ),
+                    alerts=("EfoRecordsFiltered",),
+                ),
             ),
         ),
     ),

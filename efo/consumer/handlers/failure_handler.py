@@ -40,7 +40,19 @@ HOLD: Final = HandlerResult.HOLD
 """Returned by a handler that has taken a batch or record, but has not stored it yet. The checkpoint waits until a later
 batch or record of the shard is done; then this one is done too."""
 
-Call = Callable[[BatchSlice], Awaitable[HandlerResult | None]]
+
+@dataclass(frozen=True, slots=True)
+class PartDone:
+    """What a handler of efo returns that has processed only the first records of a batch: it is called with the others.
+
+    `records`: how many. `result`: what the application's function returned for them.
+    """
+
+    records: int
+    result: HandlerResult | None
+
+
+Call = Callable[[BatchSlice], Awaitable[HandlerResult | PartDone | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +80,7 @@ class FailureHandler:
         *,
         on_error: OnError,
         random: Callable[[], float],
-        observer: Observer,
+        observer: Observer | None,
     ) -> None:
         self.held: BatchSlice | None = None
         """The last slice that the handler holds."""
@@ -77,7 +89,7 @@ class FailureHandler:
         self._ack = ack
         self._on_error = on_error
         self._random = random
-        self._observer = observer
+        self._observer = shard.observer if observer is None else observer
         self._now = trio.lowlevel.current_clock().current_time  # a third of the calls of trio.current_time
 
     async def process(self, batch_slice: BatchSlice, *, is_half: bool = False) -> None:
@@ -85,7 +97,18 @@ class FailureHandler:
 
         Raises IsolateShardError, HandlerError, and the handler's exception, as the policy decides.
         """
-        match await self._call_until_decided(batch_slice, self._call, is_half=is_half):
+        while True:
+            outcome = await self._call_until_decided(batch_slice, self._call, is_half=is_half)
+            if not isinstance(outcome, PartDone):
+                await self._end(batch_slice, outcome)
+                return
+            done, batch_slice = batch_slice.split(outcome.records)
+            await self._end(done, outcome.result)
+            if not self._shard.is_wanted(batch_slice.batch):
+                return
+
+    async def _end(self, batch_slice: BatchSlice, outcome: HandlerResult | _Failed | _Abandoned | None) -> None:
+        match outcome:
             case None:
                 self._ack(batch_slice)
                 self.held = None
@@ -122,7 +145,7 @@ class FailureHandler:
         name: FailedCall = "handler",
         is_half: bool = False,
         is_indivisible: bool = False,
-    ) -> HandlerResult | _Failed | _Abandoned | None:
+    ) -> HandlerResult | PartDone | _Failed | _Abandoned | None:
         """Call, and retry as the policy says.
 
         `is_indivisible`: the slice is neither split nor skipped. If the policy says so, the shard is isolated instead.

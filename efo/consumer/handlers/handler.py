@@ -12,7 +12,7 @@ from efo.checks import check_async, check_callable, check_count
 from efo.consumer.handlers.failure_handler import FailureHandler, HandlerResult
 from efo.consumer.shard_stream import ShardStream
 from efo.errors import ConfigurationError, HandlerError
-from efo.events import Observer, ignore_events
+from efo.events import Observer
 from efo.exception_groups import collapse_groups
 from efo.model import Batch, Record
 from efo.protocol.batch_slice import BatchSlice
@@ -47,6 +47,8 @@ class Handler:
     `handler` gets batches of one key each, and HOLD is not possible. When the consumer drains, running calls finish and
     no new ones start. After a crash, records are processed again that were done ahead of a record that was not.
 
+    `observer`: called with the events of failures, such as records that are skipped; by default, that of the consumer.
+
     Raises ConfigurationError.
     """
 
@@ -58,7 +60,7 @@ class Handler:
         on_error: OnError | None = None,
         flush: Flush | None = None,
         key_concurrency: int = 1,
-        observer: Observer = ignore_events,
+        observer: Observer | None = None,
         rng: random.Random | None = None,
     ) -> None:
         if (handler is None) == (record_handler is None):
@@ -70,7 +72,8 @@ class Handler:
         if flush is not None:
             check_async(flush, "flush", "shard_id")
         check_count("key_concurrency", key_concurrency)
-        check_callable("observer", observer, "a function of an event", "event")
+        if observer is not None:
+            check_callable("observer", observer, "a function of an event", "event")
         on_error = FailurePolicy() if on_error is None else on_error
         if not isinstance(on_error, FailurePolicy):
             expected = "a FailurePolicy, or a function that returns one for an exception"

@@ -14,7 +14,7 @@ from typing import Final
 
 import efo.errors
 from efo.checks import is_async
-from efo.errors import ConfigurationError, HandlerError
+from efo.errors import ConfigurationError, DeserializationError, HandlerError
 from efo.exception_groups import leaf_exceptions
 from efo.model import Batch, Record
 
@@ -59,7 +59,10 @@ def misuse_of_efo(error: Exception, batch: Batch | None = None) -> str | None:
 
 
 def _causes(error: Exception) -> Iterator[Exception]:
-    """Yield each exception of a group, and the exceptions that caused it or were being handled."""
+    """Yield each exception of a group, and the exceptions that caused it or were being handled.
+
+    Not those of a DeserializationError: it is about data, or a schema that data named, whatever was caught for it.
+    """
     waiting, seen = [*leaf_exceptions(error)], set()
     while waiting:
         leaf = waiting.pop(0)
@@ -67,6 +70,8 @@ def _causes(error: Exception) -> Iterator[Exception]:
             continue
         seen.add(id(leaf))
         yield leaf
+        if isinstance(leaf, DeserializationError):
+            continue
         for cause in (leaf.__cause__, leaf.__context__):
             if isinstance(cause, Exception):
                 waiting.extend(leaf_exceptions(cause))

@@ -14,7 +14,7 @@ from efo.consumer.acks import record_index
 from efo.consumer.handlers.failure_handler import FailureHandler
 from efo.consumer.shard_stream import ShardStream
 from efo.errors import ConfigurationError, HandlerError
-from efo.events import Observer, ignore_events
+from efo.events import Observer
 from efo.model import Batch, Checkpoint, Record
 from efo.protocol.batch_slice import BatchSlice
 from efo.protocol.failure import FailurePolicy, OnError
@@ -97,6 +97,7 @@ class ProcessorReader:
     `factory`: the class, or a function, that makes a processor for each shard. `on_error`: what happens when
     `process_records` raises, as for `Handler`; by default everything stops (rule R11). KCL goes on with the next
     records instead, which loses those that failed. An exception of any other method stops everything.
+    `observer`: as for `Handler`.
 
     Raises ConfigurationError.
     """
@@ -109,7 +110,7 @@ class ProcessorReader:
         factory: Callable[[], Any],
         *,
         on_error: OnError | None = None,
-        observer: Observer = ignore_events,
+        observer: Observer | None = None,
         rng: random.Random | None = None,
     ) -> None:
         if isinstance(factory, type):

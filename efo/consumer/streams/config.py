@@ -72,7 +72,7 @@ class StreamConfig:
         if self.initial_position is not None:
             settings = replace(settings, initial_position=self.initial_position)
         if self.consumer_arn is not None:
-            settings = replace(settings, consumer_arn=self.consumer_arn, consumer_name=None)
+            settings = replace(settings, consumer_arn=self.consumer_arn, consumer_name=None, consumer_tags={})
         return settings
 
 

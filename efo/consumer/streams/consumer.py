@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 import trio
 
@@ -27,18 +27,22 @@ from efo.errors import (
     ConsumerNotFoundError,
     EfoError,
     ServiceError,
+    StreamRecreatedError,
     TransportError,
 )
-from efo.events import Observer, StreamIsolated
+from efo.events import Observer, StreamIsolated, StreamRestored
 from efo.exception_groups import collapse_groups
 from efo.settings import ConsumerSettings, OnServiceError
+from efo.telemetry.held_back import HeldBack
 
 StreamState = Literal["opening", "reading", "leaving", "isolated"]
 """`opening`: its fan-out consumer, its leases and its shards are looked up. `leaving`: it is drained, because it was
 removed or changed. `isolated`: the service rejects it, and it is tried again later."""
 
-_OF_THE_STREAM = (ServiceError, TransportError, ConsumerNotActiveError, ConsumerNotFoundError)
+_OF_THE_STREAM = (ServiceError, TransportError, ConsumerNotActiveError, ConsumerNotFoundError, StreamRecreatedError)
 """The errors that `on_service_error="isolate"` keeps to their stream."""
+MAX_PAUSE: Final = 600.0
+"""The longest pause before a stream is tried again that waits for an operator: each pause is twice the one before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +55,11 @@ class StreamStatus:
 
 
 class _Stream:
-    """One stream that is read, or is being left. `wanted`: how it is to be read; None once it is removed."""
+    """One stream that is read, or is being left. `wanted`: how it is to be read; None once it is removed.
+
+    `refused_since`: when it was first refused as another stream than its leases are of (trio's clock), None while it is
+    not. `refusals`: how often since then.
+    """
 
     def __init__(self, wanted: StreamConfig) -> None:
         self.wanted: StreamConfig | None = wanted
@@ -59,6 +67,8 @@ class _Stream:
         self.opening: trio.CancelScope | None = None
         self.error: EfoError | None = None
         self.woken = trio.Event()
+        self.refused_since: float | None = None
+        self.refusals = 0
 
     def leave(self) -> None:
         """Stop what runs: finish what was delivered, or give up what is not open yet."""
@@ -69,8 +79,8 @@ class _Stream:
             self.opening.cancel()
 
 
-Open = Callable[[StreamConfig], AbstractAsyncContextManager[Consumer]]
-"""Opens the consumer of one stream."""
+Open = Callable[[StreamConfig, Callable[[Observer], Observer]], AbstractAsyncContextManager[Consumer]]
+"""Opens the consumer of one stream. The function returns what observes it, for the stream's observer."""
 
 
 class MultiStreamConsumer:
@@ -226,21 +236,52 @@ class MultiStreamConsumer:
                     if not self._isolates:
                         raise
                     stream.error = error
-                    detail = " ".join(str(error).split())
-                    self._observer(name)(StreamIsolated(name, self._retry_after, error.error_type, detail))
-                    with trio.move_on_after(self._retry_after):
+                    with trio.move_on_after(self._isolate(name, stream, error)):
                         await stream.woken.wait()
         finally:
             del self._streams[name]
+
+    def _isolate(self, name: str, stream: _Stream, error: EfoError) -> float:
+        """Return for how long a stream is left alone that was refused, and report it.
+
+        What waits for an operator has growing pauses, and one report until it is over.
+        """
+        is_known = isinstance(error, StreamRecreatedError) and stream.refused_since is not None
+        pause = min(max(self._retry_after, 1.0) * 2.0 ** min(stream.refusals, 20), max(MAX_PAUSE, self._retry_after))
+        if isinstance(error, StreamRecreatedError):
+            stream.refusals += 1
+            if stream.refused_since is None:
+                stream.refused_since = trio.current_time()
+        else:
+            stream.refused_since, stream.refusals, pause = None, 0, self._retry_after
+        if not is_known:
+            detail = " ".join(str(error).split())
+            self._observer(name)(StreamIsolated(name, pause, error.error_type, detail))
+        return pause
+
+    def _restored(self, name: str, stream: _Stream) -> None:
+        """Note that a stream is read that was refused before."""
+        if stream.refused_since is not None:
+            duration, attempts = trio.current_time() - stream.refused_since, stream.refusals
+            stream.error, stream.refused_since, stream.refusals = None, None, 0
+            self._observer(name)(StreamRestored(name, StreamRecreatedError.error_type, duration, attempts))
 
     async def _read(self, config: StreamConfig, stream: _Stream) -> None:
         """Open a stream and read it until it is left."""
         if self._reader is None:
             raise AssertionError("only `run` starts streams")
+
+        def observed(observer: Observer) -> Observer:
+            if stream.refused_since is None:
+                return observer
+            return HeldBack(observer, lambda: self._restored(config.name, stream))
+
         with trio.CancelScope() as opening:
             stream.opening = opening
-            async with self._open(config) as consumer:
-                stream.consumer, stream.error, stream.opening = consumer, None, None
+            async with self._open(config, observed) as consumer:
+                stream.consumer, stream.opening = consumer, None
+                if stream.refused_since is None:
+                    stream.error = None
                 try:
                     await consumer.run(self._reader)
                 finally:

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from functools import cache
 from logging import getLogger
 from typing import TYPE_CHECKING, Any, Final, get_args
 
@@ -21,7 +22,6 @@ from efo.checks import check_callable, check_number, check_text, check_type, sho
 from efo.consumer.consumer import Consumer
 from efo.consumer.handlers.handler import BatchHandler, Flush, Handler, RecordHandler
 from efo.consumer.opening import Shared, check_arguments, open_sharing
-from efo.consumer.shard_stream import ShardStream
 from efo.consumer.streams.config import StreamConfig, StreamLike, StreamTracker, region_of
 from efo.consumer.streams.consumer import MultiStreamConsumer
 from efo.consumer.streams.leases import LeasesOf, StreamLeases, open_lease_stores
@@ -80,14 +80,15 @@ async def open_streams(
     or `balance_by_throughput`.
     `on_service_error`: "isolate" keeps an error of the service (a stream that does not exist, access denied) to its
     stream, which is tried again after `ConsumerSettings.shard_cooldown`; "stop" stops everything.
-    `observer`: a function that returns the observer of a stream, by its name. By default, events go to the logger
-    `efo.STREAM`. The other arguments are those of `consume`. Raises EfoError.
+    `observer`: a function that returns the observer of a stream, by its name; it is called once for each. By default,
+    events go to the logger `efo.STREAM`. The other arguments are those of `consume`. Raises EfoError.
     """
     settings = ConsumerSettings() if settings is None else settings
     check_text("application", application, "a name for the group of workers that share the shards")
     check_type("settings", settings, ConsumerSettings, "a ConsumerSettings, or None")
     check_number("refresh_interval", refresh_interval, unit=" seconds")
     check_callable("observer", observer, "a function that returns the observer of a stream by its name", "stream")
+    observer = cache(observer)
     if on_service_error not in get_args(OnServiceError):
         raise ConfigurationError(f"on_service_error={shown(on_service_error)}: expected 'stop' or 'isolate'")
     async with AsyncExitStack() as stack:
@@ -159,12 +160,13 @@ class _Opener:
         self._openings = defaultdict[str | None, trio.CapacityLimiter](lambda: trio.CapacityLimiter(OPENINGS))
 
     @asynccontextmanager
-    async def open(self, config: StreamConfig) -> AsyncIterator[Consumer]:
-        """Open the consumer of one stream. Raises EfoError."""
+    async def open(self, config: StreamConfig, observed: Callable[[Observer], Observer]) -> AsyncIterator[Consumer]:
+        """Open the consumer of one stream. `observed`: returns what observes it. Raises EfoError."""
         account = None if config.role is None else config.role.arn
         settings = replace(config.settings_over(self._settings), max_leases=self._settings.max_leases)
         observer = self._observer(config.name)
         check_arguments(self._application, self._worker_id, settings, self._on_service_error, observer)
+        observer = observed(observer)
         table = self._joint.table(config.name)
         async with AsyncExitStack() as stack:
             stack.callback(table.leave)
@@ -228,32 +230,9 @@ async def consume_streams(
     what the handler and a tracker raise.
     """
     settings = settings_from(settings, initial_position)
-    observers: dict[str, Observer] = {}
-
-    def observer_of(stream: str) -> Observer:
-        if stream not in observers:
-            observers[stream] = observer(stream)
-        return observers[stream]
-
-    def handler_of(stream: str) -> Handler:
-        return Handler(
-            handler,
-            record_handler=record_handler,
-            on_error=on_error,
-            flush=flush,
-            key_concurrency=key_concurrency,
-            observer=observer_of(stream),
-        )
-
-    check_callable("observer", observer, "a function that returns the observer of a stream by its name", "stream")
-    Handler(handler, record_handler=record_handler, on_error=on_error, flush=flush, key_concurrency=key_concurrency)
-    handlers: dict[str, Handler] = {}
-
-    async def read(shard: ShardStream) -> None:
-        if shard.stream not in handlers:
-            handlers[shard.stream] = handler_of(shard.stream)
-        await handlers[shard.stream](shard)
-
+    reader = Handler(
+        handler, record_handler=record_handler, on_error=on_error, flush=flush, key_concurrency=key_concurrency
+    )
     opening = open_streams(
         streams,
         application=application,
@@ -267,9 +246,9 @@ async def consume_streams(
         ca_file=ca_file,
         profile=profile,
         proxy_url=proxy_url,
-        observer=observer_of,
+        observer=observer,
         tracing=tracing,
     )
     async with opening as consumer:
         task_status.started(consumer)
-        await consumer.run(read)
+        await consumer.run(reader)

@@ -11,7 +11,17 @@ from typing import Final
 import trio
 from botocore.httpsession import get_cert_path
 
-from efo.errors import NotHttp2Error, ProtocolError, ProxyError, TlsError, TransportError, WrongEndpointError
+from efo.errors import (
+    ConnectError,
+    FaultyHostError,
+    NameResolutionError,
+    NotHttp2Error,
+    ProtocolError,
+    ProxyError,
+    TlsError,
+    TransportError,
+    WrongEndpointError,
+)
 from efo.exception_groups import leaf_exceptions
 from efo.foreign_errors import reason_of
 from efo.kinesis.aws.endpoint import Endpoint
@@ -91,11 +101,11 @@ class Connector:
             with trio.fail_after(TIMEOUT):
                 stream = await self._connect(attempt)
         except trio.TooSlowError:
-            raise TransportError(f"{attempt.waits_for} within {TIMEOUT:g} s") from None
+            raise ConnectError(f"{attempt.waits_for} within {TIMEOUT:g} s") from None
         except WrongEndpointError as error:
             if not self._has_connected:
                 raise
-            raise TransportError(str(error)) from error
+            raise FaultyHostError(error) from error
         self._has_connected = True
         return stream
 
@@ -164,11 +174,11 @@ class _Attempt:
         except (socket.gaierror, UnicodeError) as error:  # the latter for a name that DNS cannot have
             reason = error.strerror if isinstance(error, OSError) else "it is no host name"
             setting = "the region, endpoint_url" if proxy is None else proxy.source
-            raise TransportError(
+            raise NameResolutionError(
                 f"cannot resolve the name {host} ({reason}): check {setting} and the resolver of this host"
             ) from error
         except OSError as error:
-            raise TransportError(f"cannot connect to {target}: {_reasons(error)}") from error
+            raise ConnectError(f"cannot connect to {target}: {_reasons(error)}") from error
 
     async def tls(
         self, stream: trio.abc.Stream, context: ssl.SSLContext, host: str, setting: str, proxy: Proxy | None = None

@@ -8,9 +8,9 @@ retries. All other calls go through aiobotocore.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
-from datetime import datetime
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
@@ -20,6 +20,7 @@ from efo.aws.wrong_server import wrong_content
 from efo.errors import (
     CredentialsError,
     EfoError,
+    InternalFailureError,
     NotHttp2Error,
     ProtocolError,
     ResourceNotFoundError,
@@ -32,10 +33,12 @@ from efo.kinesis.aws.errors import translated
 from efo.kinesis.aws.lazy import LazyAiobotocore
 from efo.kinesis.service_call import ServiceCaller
 from efo.model import (
+    AccountLimits,
     ChildShard,
     FanOutConsumer,
     HashKeyRange,
     Position,
+    PositionType,
     Record,
     Shard,
     ShardRead,
@@ -49,6 +52,10 @@ DIRECT_READS: Final = {
     "list_shards": "ListShards",
 }
 """The reads that are tried without aiobotocore: botocore's name, and AWS's."""
+DRY_RUN_SUCCEEDED: Final = "DryRunOperationException"
+"""The code of the answer to a valid request with DryRun."""
+MAX_PAGES: Final = 1000
+"""The most pages of a listing. A page has up to 1,000 shards; a service that always names a next one has no end."""
 
 
 class AwsControlPlane:
@@ -88,16 +95,20 @@ class AwsControlPlane:
                 "credentials these are, or create the stream",
                 status=error.status,
             ) from error
-        summary = response["StreamDescriptionSummary"]
-        return StreamDescription(
-            summary["StreamName"],
-            summary["StreamARN"],
-            summary["StreamStatus"],
-            summary["RetentionPeriodHours"],
-            summary.get("KeyId"),
-            created_at=_seconds(summary.get("StreamCreationTimestamp")),
-            max_record_bytes=(summary.get("MaxRecordSizeInKiB") or 1024) * 1024,
-        )
+        with _understood("DescribeStreamSummary"):
+            summary = response["StreamDescriptionSummary"]
+            return StreamDescription(
+                summary["StreamName"],
+                summary["StreamARN"],
+                summary["StreamStatus"],
+                summary["RetentionPeriodHours"],
+                summary.get("KeyId"),
+                created_at=_seconds(summary.get("StreamCreationTimestamp")),
+                max_record_bytes=(summary.get("MaxRecordSizeInKiB") or 1024) * 1024,
+                mode=(summary.get("StreamModeDetails") or {}).get("StreamMode"),
+                distribution=summary.get("RecordDistributionStrategy") or "USER_PARTITION_KEY",
+                queues=summary.get("QueueCount") or 0,
+            )
 
     async def list_shards(self) -> Sequence[Shard]:
         """List all shards (AWS: ListShards)."""
@@ -106,11 +117,15 @@ class AwsControlPlane:
     async def _list_shards(self, **options: object) -> Sequence[Shard]:
         """List shards, all pages. A NextToken must not be sent with a stream or a filter."""
         response = await self._call("list_shards", **self._stream, **options)
-        shards = [_shard(item) for item in response["Shards"]]
-        while token := response.get("NextToken"):
+        shards: list[Shard] = []
+        for _ in range(MAX_PAGES):
+            with _understood("ListShards"):
+                shards += [_shard(item) for item in response.get("Shards") or ()]
+                token = response.get("NextToken")
+            if not token:
+                return shards
             response = await self._call("list_shards", NextToken=token)
-            shards += (_shard(item) for item in response["Shards"])
-        return shards
+        raise _endless("ListShards")
 
     async def shards_open_at(self, timestamp: float) -> frozenset[str]:
         """List the shards that were open at a time (AWS: ListShards, ShardFilter AT_TIMESTAMP)."""
@@ -129,42 +144,89 @@ class AwsControlPlane:
         response = await self._call(
             "get_shard_iterator", **self._stream, ShardId=shard_id, ShardIteratorType=position.type.value, **options
         )
-        return str(response["ShardIterator"])
+        if not (iterator := response.get("ShardIterator")):  # AWS's model does not promise one
+            raise InternalFailureError("InternalFailure", "the response to GetShardIterator has no ShardIterator")
+        return str(iterator)
 
     async def get_records(self, iterator: str, limit: int) -> ShardRead:
         """Read records of a shard (AWS: GetRecords)."""
         response = await self._call("get_records", ShardIterator=iterator, Limit=limit)
-        return ShardRead(
-            tuple(_record(item) for item in response["Records"]),
-            response.get("NextShardIterator") or None,
-            int(response.get("MillisBehindLatest") or 0),
-            tuple(_child(item) for item in response.get("ChildShards") or ()),
-        )
+        with _understood("GetRecords"):
+            return ShardRead(
+                tuple(_record(item) for item in response["Records"]),
+                response.get("NextShardIterator") or None,
+                int(response.get("MillisBehindLatest") or 0),
+                tuple(_child(item) for item in response.get("ChildShards") or ()),
+            )
 
     async def list_consumers(self, stream_arn: str) -> Sequence[FanOutConsumer]:
         """List the stream's consumers, all pages (AWS: ListStreamConsumers)."""
         consumers: list[FanOutConsumer] = []
         page: dict[str, str] = {}
-        while True:
+        for _ in range(MAX_PAGES):
             response = await self._call("list_stream_consumers", StreamARN=stream_arn, **page)
-            consumers += (_consumer(item) for item in response["Consumers"])
-            if not (token := response.get("NextToken")):
+            with _understood("ListStreamConsumers"):
+                consumers += [_consumer(item) for item in response.get("Consumers") or ()]
+                token = response.get("NextToken")
+            if not token:
                 return consumers
             page = {"NextToken": token}
+        raise _endless("ListStreamConsumers")
 
     async def describe_consumer(self, stream_arn: str, name: str) -> FanOutConsumer:
         """Describe a consumer by its name (AWS: DescribeStreamConsumer)."""
         response = await self._call("describe_stream_consumer", StreamARN=stream_arn, ConsumerName=name)
-        return _consumer(response["ConsumerDescription"])
+        with _understood("DescribeStreamConsumer"):
+            return _consumer(response["ConsumerDescription"])
 
-    async def register_consumer(self, stream_arn: str, name: str) -> FanOutConsumer:
-        """Register a consumer (AWS: RegisterStreamConsumer)."""
-        response = await self._call("register_stream_consumer", StreamARN=stream_arn, ConsumerName=name)
-        return _consumer(response["Consumer"])
+    async def register_consumer(
+        self, stream_arn: str, name: str, tags: Mapping[str, str] | None = None
+    ) -> FanOutConsumer:
+        """Register a consumer, with these tags (AWS: RegisterStreamConsumer)."""
+        options = {"Tags": dict(tags)} if tags else {}
+        response = await self._call("register_stream_consumer", StreamARN=stream_arn, ConsumerName=name, **options)
+        with _understood("RegisterStreamConsumer"):
+            return _consumer(response["Consumer"])
 
     async def deregister_consumer(self, consumer_arn: str) -> None:
         """Deregister a consumer (AWS: DeregisterStreamConsumer)."""
         await self._call("deregister_stream_consumer", ConsumerARN=consumer_arn)
+
+    async def describe_limits(self) -> AccountLimits:
+        """Describe the account's limits (AWS: DescribeLimits)."""
+        response = await self._call("describe_limits")
+        names = ("OpenShardCount", "ShardLimit", "OnDemandStreamCount", "OnDemandStreamCountLimit")
+        return AccountLimits(*(int(response[name]) for name in names))
+
+    async def has_advantage(self) -> bool:
+        """Return whether the account has On-demand Advantage (AWS: DescribeAccountSettings)."""
+        commitment = (await self._call("describe_account_settings")).get("MinimumThroughputBillingCommitment") or {}
+        return str(commitment.get("Status", "")).startswith("ENABLED")
+
+    async def knows_dry_run(self, shard_id: str) -> bool:
+        """Return whether the service knows DryRun (AWS: GetShardIterator)."""
+        kind = PositionType.TRIM_HORIZON.value
+        return await self._dry_run("get_shard_iterator", **self._stream, ShardId=shard_id, ShardIteratorType=kind)
+
+    async def try_to_read(self, shard_id: str) -> None:
+        """Ask whether GetRecords would be accepted, with DryRun."""
+        iterator = await self.get_shard_iterator(shard_id, Position.trim_horizon())
+        await self._dry_run("get_records", ShardIterator=iterator)
+
+    async def try_to_subscribe(self, consumer_arn: str, shard_id: str) -> None:
+        """Ask whether a subscription would be accepted, with DryRun (AWS: SubscribeToShard)."""
+        start = {"Type": PositionType.LATEST.value}
+        await self._dry_run("subscribe_to_shard", ConsumerARN=consumer_arn, ShardId=shard_id, StartingPosition=start)
+
+    async def _dry_run(self, operation: str, **arguments: object) -> bool:
+        """Return whether the service has only checked the request; False: it has carried it out."""
+        try:
+            await self._call(operation, **arguments, DryRun=True)
+        except ServiceError as error:
+            if error.code != DRY_RUN_SUCCEEDED:
+                raise
+            return True
+        return False
 
     async def _call(self, operation: str, **arguments: object) -> Mapping[str, Any]:
         failure: EfoError | None = None
@@ -209,6 +271,19 @@ def _is_final(error: EfoError) -> bool:
     return isinstance(error, CredentialsError | ResourceNotFoundError | WrongEndpointError)
 
 
+@contextmanager
+def _understood(operation: str) -> Iterator[None]:
+    """Translate what goes wrong with an answer that is not AWS's: it lacks a member, or has one of another type."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise ProtocolError(f"the response to {operation} is not AWS's ({type(error).__name__})") from None
+
+
+def _endless(operation: str) -> ProtocolError:
+    return ProtocolError(f"the response to {operation} has more than {MAX_PAGES} pages")
+
+
 def _shard(item: Mapping[str, Any]) -> Shard:
     numbers = item["SequenceNumberRange"]
     parents = [item[name] for name in ("ParentShardId", "AdjacentParentShardId") if item.get(name)]
@@ -239,7 +314,7 @@ def _record(item: Mapping[str, Any]) -> Record:
         sequence_number=item["SequenceNumber"],
         approximate_arrival_timestamp=0.0 if arrived is None else arrived.timestamp(),
         data=item["Data"],
-        partition_key=item["PartitionKey"],
+        partition_key=item.get("PartitionKey"),
         encryption_type=item.get("EncryptionType"),
     )
 
@@ -248,6 +323,16 @@ def _consumer(item: Mapping[str, Any]) -> FanOutConsumer:
     return FanOutConsumer(item["ConsumerName"], item["ConsumerARN"], item["ConsumerStatus"])
 
 
-def _seconds(time: datetime | float | None) -> float | None:
-    """Return a time in seconds since the epoch: botocore makes a datetime of it."""
-    return time.timestamp() if isinstance(time, datetime) else time
+def _seconds(time: object) -> float | None:
+    """Return a time in seconds since the epoch, None if it is none.
+
+    AWS sends a number, of which botocore makes a datetime. Other servers send text too.
+    """
+    with suppress(ValueError, OverflowError):
+        if isinstance(time, str):
+            time = datetime.fromisoformat(time)
+        if isinstance(time, datetime):
+            return time.timestamp()
+        if isinstance(time, int | float):
+            return datetime.fromtimestamp(time, UTC).timestamp()
+    return None

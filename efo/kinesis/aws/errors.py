@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,8 +13,17 @@ from urllib.parse import urlsplit
 import botocore.exceptions
 
 from efo.aws.wrong_server import unreachable, wrong_server
-from efo.errors import ConfigurationError, EfoError, TlsError, TransportError, WrongEndpointError
-from efo.foreign_errors import chain_of, reason_of
+from efo.errors import (
+    ConfigurationError,
+    ConnectError,
+    EfoError,
+    FaultyHostError,
+    NameResolutionError,
+    TlsError,
+    TransportError,
+    WrongEndpointError,
+)
+from efo.foreign_errors import chain_of, links_of, reason_of
 from efo.protocol.service_errors import service_error
 
 _LOG: Final = logging.getLogger("efo.aws")
@@ -41,7 +51,7 @@ def translated(*, has_responded: bool = False) -> Iterator[None]:
                 raise ConfigurationError("no AWS region: set region or AWS_REGION, or use the stream's ARN") from None
             case errors.HTTPClientError() | errors.ConnectionError():
                 wrong = _wrong_endpoint(error, has_responded=has_responded)
-                raise wrong or TransportError(f"{_where(error)} cannot be reached: {unreachable(error)}") from None
+                raise wrong or _class_of(error)(f"{_where(error)} cannot be reached: {unreachable(error)}") from None
             case errors.BotoCoreError() | ValueError():
                 raise ConfigurationError(f"botocore rejects the settings: {reason_of(error)}") from None
             case _:
@@ -63,7 +73,20 @@ def _wrong_endpoint(error: Exception, *, has_responded: bool) -> TransportError 
         return None
     is_untrusted = isinstance(getattr(error, "kwargs", {}).get("error"), ssl.SSLCertVerificationError)
     first = TlsError if is_untrusted else WrongEndpointError
-    return (TransportError if has_responded else first)(f"{_where(error)} cannot be reached: {reason}")
+    wrong = first(f"{_where(error)} cannot be reached: {reason}")
+    return FaultyHostError(wrong) if has_responded else wrong
+
+
+def _class_of(error: botocore.exceptions.BotoCoreError) -> type[TransportError]:
+    """Return the class of an error of the way to the service: whether its name has an address, and that accepts."""
+    cause = error.kwargs.get("error")
+    if isinstance(error, botocore.exceptions.EndpointConnectionError) and isinstance(cause, BaseException):
+        for link in links_of(cause):
+            if isinstance(link, socket.gaierror):
+                return NameResolutionError
+            if isinstance(link, OSError) and not isinstance(link, ssl.SSLError):
+                return ConnectError
+    return TransportError
 
 
 def _error_response(error: botocore.exceptions.ClientError) -> EfoError:

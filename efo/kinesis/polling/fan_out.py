@@ -26,6 +26,8 @@ from efo.errors import (
 from efo.events import Observer, ReadModeChanged
 from efo.kinesis.registration import Registration
 
+REGISTER_TIMEOUT: Final = 60.0
+"""Seconds for the registration. A start that is throttled, or meets a consumer that is stuck, polls meanwhile."""
 TRIAL_TIMEOUT: Final = 30.0
 """Seconds in which the first event of a trial must arrive. A shard that waits for it is not read meanwhile."""
 
@@ -64,10 +66,15 @@ class FanOut:
 
     async def _register(self) -> None:
         try:
-            await self._registration.ensure()
+            with trio.move_on_after(REGISTER_TIMEOUT) as scope:
+                await self._registration.ensure()
         except (ConsumerLimitError, ConsumerNotActiveError, AccessDeniedError) as error:
             self.refused(error)
         else:
+            if scope.cancelled_caught:
+                message = f"the fan-out consumer was not found and ACTIVE within {REGISTER_TIMEOUT:g} s"
+                self.refused(ConsumerNotActiveError(message))
+                return
             self._is_registered = True
             self._retry_at = -inf
 

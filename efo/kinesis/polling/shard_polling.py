@@ -53,6 +53,7 @@ class ShardPolling:
         observer: Observer = ignore_events,
     ) -> None:
         self.shard_id = shard_id
+        self._is_final = is_final
         self._machine = Polling(position, rng.random, interval=interval, is_final=is_final)
         self._caller = caller
         self._explain_missing = explain_missing
@@ -123,8 +124,8 @@ class ShardPolling:
         try:
             await self._make(call, now)
         except EfoError as error:
-            self._attempted(operation, now, error)
             failure = await self._explained(error, operation)
+            self._attempted(operation, now, error, is_final=self._is_final(failure))
             self._ready += self._machine.failed(without_tracebacks(failure), trio.current_time())
         else:
             self._attempted(operation, now, None)
@@ -147,10 +148,12 @@ class ShardPolling:
             return failure
         return found or NotVisibleError(f"{self.shard_id} exists, but not for {operation}: {error}")
 
-    def _attempted(self, operation: PollOperation, called_at: float, error: EfoError | None) -> None:
+    def _attempted(
+        self, operation: PollOperation, called_at: float, error: EfoError | None, *, is_final: bool = False
+    ) -> None:
         duration = trio.current_time() - called_at
         error_type = error.error_type if error else None
-        self._observer(PollAttempted(self.shard_id, operation, duration, error_type, str(error or "")))
+        self._observer(PollAttempted(self.shard_id, operation, duration, error_type, str(error or ""), is_final))
 
     def _report(self, event: SubscribeToShardEvent, wire_bytes: int) -> None:
         now = trio.current_time()

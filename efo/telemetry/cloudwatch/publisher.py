@@ -22,7 +22,7 @@ from efo.events import Event, Observer
 from efo.exception_groups import collapse_groups
 from efo.telemetry.cloudwatch.kcl_metrics import CloudWatchLevel, Datum, KclMetrics
 from efo.telemetry.log import log_outage
-from efo.telemetry.outages import Outage, OutageBegan, OutageEnded
+from efo.telemetry.outages import Outage, OutageBegan, OutageChange
 
 INTERVAL: Final = 10.0
 """Seconds between two publications (KCL: metricsBufferTimeMillis)."""
@@ -56,7 +56,7 @@ class CloudWatchPublisher:
         metrics: KclMetrics,
         *,
         refused: type[Exception],
-        on_outage: Callable[[OutageBegan | OutageEnded], None],
+        on_outage: Callable[[OutageChange], None],
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.dropped = 0
@@ -85,6 +85,7 @@ class CloudWatchPublisher:
         finally:
             with trio.move_on_after(FLUSH_TIMEOUT, shield=True):
                 await self._publish()
+            self._give_up()
 
     async def _publish(self) -> None:
         self._buffer.extend(self._metrics.take(self._clock()))
@@ -96,24 +97,46 @@ class CloudWatchPublisher:
             try:
                 await self._client.put(request)
             except self._refused as error:
-                self._failed(error)
                 if not getattr(error, "is_final", False):
+                    self._failed(error)
                     return
-                self.dropped += len(request)
+                self._refused_for_good(error, len(request))
             else:
                 self._succeeded()
             for _ in request:
                 self._buffer.popleft()
 
     def _failed(self, error: Exception) -> None:
-        error_type = str(getattr(error, "error_type", type(error).__name__))
-        for began in self._outage.failed(_KEY, trio.current_time(), error_type, str(error)):
-            self._dropped_before = self.dropped
-            self._on_outage(began)
+        for change in self._outage.failed(_KEY, trio.current_time(), _error_type(error), str(error)):
+            if isinstance(change, OutageBegan):
+                self._dropped_before = self.dropped
+            self._on_outage(change)
+
+    def _refused_for_good(self, error: Exception, count: int) -> None:
+        self.dropped += count
+        for refusal in self._outage.refused(count, trio.current_time(), _error_type(error), str(error)):
+            self._on_outage(refusal)
 
     def _succeeded(self) -> None:
         for ended in self._outage.succeeded(_KEY, trio.current_time()):
             self._on_outage(replace(ended, dropped=self.dropped - self._dropped_before))
+
+    def _give_up(self) -> None:
+        """Report what could not be sent by the end."""
+        if not self._buffer:
+            return
+        now = trio.current_time()
+        if not self._outage.is_on:  # the last call hangs
+            self._dropped_before = self.dropped
+            [*_] = self._outage.failed(_KEY, now, "no_response")
+        self.dropped += len(self._buffer)
+        self._buffer.clear()
+        for given_up in self._outage.left(_KEY, now):
+            self._on_outage(replace(given_up, dropped=self.dropped - self._dropped_before))
+
+
+def _error_type(error: Exception) -> str:
+    return str(getattr(error, "error_type", type(error).__name__))
 
 
 def next_request(waiting: Sequence[Datum]) -> list[Datum]:
@@ -165,7 +188,7 @@ async def open_cloudwatch(
 
 @asynccontextmanager
 async def publishing(
-    metrics: KclMetrics, namespace: str, on_outage: Callable[[OutageBegan | OutageEnded], None], **where: str | None
+    metrics: KclMetrics, namespace: str, on_outage: Callable[[OutageChange], None], **where: str | None
 ) -> AsyncIterator[CloudWatchPublisher]:
     """Publish metrics while the context is open. `where`: the arguments of `client.open_client`.
 

@@ -11,7 +11,7 @@ from efo.testing.operations.responses import ResponseBody
 from efo.testing.state.core import Core
 from efo.testing.state.iterators import ShardIterator, decode_iterator, encode_iterator
 from efo.testing.state.positions import starting_index
-from efo.testing.state.shards import ShardState, StoredRecord
+from efo.testing.state.shards import ShardState, StoredRecord, record_size
 from efo.testing.state.streams import StreamState
 
 MAX_REQUEST_BYTES: Final = 10 * 1024 * 1024
@@ -23,6 +23,7 @@ MAX_RESPONSE_BYTES: Final = 10 * 1024 * 1024
 def put_record(core: Core, request: requests.PutRecord) -> ResponseBody:
     """PutRecord."""
     stream = core.data_stream(request.stream_name, request.stream_arn)
+    check_put_record(stream, request)
     stream.encryption.check()
     shard, record = _put(core, stream, request)
     return {"ShardId": shard.id, "SequenceNumber": record.sequence_number} | _encryption(stream)
@@ -32,10 +33,7 @@ def put_records(core: Core, request: requests.PutRecords) -> ResponseBody:
     """PutRecords. An invalid record rejects the whole request; a record above its shard's rate limit fails alone."""
     stream = core.data_stream(request.stream_name, request.stream_arn)
     stream.encryption.check()
-    for entry in request.records:
-        stream.check_record(entry.partition_key, entry.data, entry.explicit_hash_key)
-    if sum(len(entry.data) + len(entry.partition_key) for entry in request.records) > MAX_REQUEST_BYTES:
-        raise invalid_argument("Records size exceeds 10 MB limit")
+    check_put_records(stream, request)
     results: list[dict[str, str]] = []
     failed = 0
     for entry in request.records:
@@ -49,6 +47,24 @@ def put_records(core: Core, request: requests.PutRecords) -> ResponseBody:
     return {"FailedRecordCount": failed, "Records": results} | _encryption(stream)
 
 
+def check_put_record(stream: StreamState, request: requests.PutRecord) -> None:
+    """Raise FakeError if AWS would reject the request whatever the stream holds."""
+    if request.sequence_number_for_ordering is not None and stream.distribution == "AUTO":
+        raise invalid_argument(
+            "Stream has SERVICE_DEFINED PartitionKey enabled. SequenceNumberForOrdering must not be provided."
+        )
+    stream.check_record(request.partition_key, request.data, request.explicit_hash_key)
+
+
+def check_put_records(stream: StreamState, request: requests.PutRecords) -> None:
+    """Raise FakeError if AWS would reject the request whatever the stream holds."""
+    for number, entry in enumerate(request.records, 1):
+        member = f"records.{number}.member.partitionKey"
+        stream.check_record(entry.partition_key, entry.data, entry.explicit_hash_key, member)
+    if sum(record_size(entry.partition_key, entry.data) for entry in request.records) > MAX_REQUEST_BYTES:
+        raise invalid_argument("Records size exceeds 10 MB limit")
+
+
 def _encryption(stream: StreamState) -> dict[str, str]:
     """Return the encryption type as in the response to a put: missing for a stream without encryption."""
     return {} if (kind := stream.encryption.of_records) is None else {"EncryptionType": kind}
@@ -60,7 +76,7 @@ def _put(
     """Put one record. Raises ProvisionedThroughputExceededException if writes are throttled."""
     shard = stream.shard_for(entry.partition_key, entry.data, entry.explicit_hash_key)
     if core.settings.throttle_writes:
-        core.throttle.write(f"{stream.name}/{shard.id}", len(entry.data) + len(entry.partition_key), core.clock())
+        core.throttle.write(f"{stream.name}/{shard.id}", record_size(entry.partition_key, entry.data), core.clock())
     record = shard.append(entry.partition_key, entry.data, core.millis)
     shard.notify()
     return shard, record
@@ -88,7 +104,7 @@ def get_records(core: Core, request: requests.GetRecords) -> ResponseBody:
         core.throttle.read(f"{stream.name}/{shard.id}", now)
     records = shard.read(iterator.index, request.limit, MAX_RESPONSE_BYTES)
     if core.settings.throttle:
-        size = sum(len(record.data) + len(record.partition_key) for record in records)
+        size = sum(record.size for record in records)
         core.throttle.count_read_bytes(f"{stream.name}/{shard.id}", size, now)
     index = max(iterator.index, shard.trimmed) + len(records)
     response: dict[str, Any] = {"Records": records, "MillisBehindLatest": shard.behind_latest(index, core.millis)}

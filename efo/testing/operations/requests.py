@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from efo.model import Position, PositionType
+from efo.testing.state.streams import DistributionStrategy
 
 
 def _wire_name(field: str) -> str:
@@ -25,7 +26,7 @@ class StreamReference(_Request, frozen=True):
 
 
 class Empty(_Request, frozen=True):
-    """A body without members: the body of DescribeLimits."""
+    """A body without members: the body of DescribeLimits and DescribeAccountSettings."""
 
 
 class StreamModeDetails(_Request, frozen=True):
@@ -40,6 +41,7 @@ class CreateStream(_Request, frozen=True):
     stream_name: str
     shard_count: int | None = None
     stream_mode_details: StreamModeDetails | None = None
+    record_distribution_strategy: DistributionStrategy = "USER_PARTITION_KEY"
     max_record_size: int | None = msgspec.field(default=None, name="MaxRecordSizeInKiB")
     tags: dict[str, str] = {}
 
@@ -81,6 +83,13 @@ class UpdateStreamMode(_Request, frozen=True):
 
     stream_arn: str
     stream_mode_details: StreamModeDetails
+
+
+class UpdateStreamRecordDistributionStrategy(_Request, frozen=True):
+    """AWS: UpdateStreamRecordDistributionStrategy."""
+
+    stream_arn: str
+    record_distribution_strategy: DistributionStrategy
 
 
 class UpdateShardCount(StreamReference, frozen=True, kw_only=True):
@@ -128,8 +137,9 @@ class PutRecord(StreamReference, frozen=True, kw_only=True):
     """AWS: PutRecord."""
 
     data: bytes
-    partition_key: str = ""
+    partition_key: str | None = None
     explicit_hash_key: str | None = None
+    sequence_number_for_ordering: str | None = None
     dry_run: bool = False
 
 
@@ -137,7 +147,7 @@ class PutRecordsEntry(_Request, frozen=True):
     """AWS: PutRecordsRequestEntry."""
 
     data: bytes
-    partition_key: str = ""
+    partition_key: str | None = None
     explicit_hash_key: str | None = None
 
 

@@ -12,6 +12,7 @@ from efo.testing.operations.paging import Token, decode_token, encode_token, pag
 from efo.testing.operations.responses import ResponseBody, shard_description, stream_description, stream_summary
 from efo.testing.state import retention
 from efo.testing.state.core import Core
+from efo.testing.state.streams import only_on_demand
 from efo.testing.state.tags import Tags
 
 _ON_DEMAND_SHARDS: Final = 4
@@ -33,10 +34,13 @@ def create_stream(core: Core, request: requests.CreateStream) -> ResponseBody:
         raise validation("ShardCount is not allowed for a stream in ON_DEMAND mode")
     if details is not None and mode == "PROVISIONED" and request.shard_count is None:
         raise validation("ShardCount is required for a stream in PROVISIONED mode")
+    if request.record_distribution_strategy == "AUTO" and mode == "PROVISIONED":
+        raise only_on_demand(request.stream_name)
     count = _ON_DEMAND_SHARDS if request.shard_count is None else request.shard_count
     tags = Tags(request.tags)
     stream = core.create_stream(request.stream_name, count, creating=core.settings.stream_creating)
     stream.mode = mode
+    stream.distribution = request.record_distribution_strategy
     stream.tags = tags
     if request.max_record_size is not None:
         stream.max_record_bytes = request.max_record_size * 1024
@@ -60,6 +64,8 @@ def describe_stream_summary(core: Core, request: requests.StreamReference) -> Re
         "ConsumerCount": len(core.consumers(stream).list(now)),
         "MaxRecordSizeInKiB": stream.max_record_bytes // 1024,
     }
+    if stream.mode == "ON_DEMAND":
+        summary["RecordDistributionStrategy"] = stream.distribution
     return {"StreamDescriptionSummary": summary}
 
 
@@ -97,6 +103,12 @@ def describe_limits(core: Core, _request: requests.Empty) -> ResponseBody:
     }
 
 
+def describe_account_settings(core: Core, _request: requests.Empty) -> ResponseBody:
+    """DescribeAccountSettings. With On-demand Advantage, the account is committed to a minimum throughput."""
+    status = "ENABLED" if core.settings.on_demand_advantage else "DISABLED"
+    return {"MinimumThroughputBillingCommitment": {"Status": status}}
+
+
 def increase_stream_retention_period(core: Core, request: requests.RetentionPeriod) -> ResponseBody:
     """IncreaseStreamRetentionPeriod."""
     stream = core.active_stream(request.stream_name, request.stream_arn)
@@ -121,8 +133,18 @@ def update_max_record_size(core: Core, request: requests.UpdateMaxRecordSize) ->
 def update_stream_mode(core: Core, request: requests.UpdateStreamMode) -> ResponseBody:
     """UpdateStreamMode."""
     stream = core.active_stream(arn=request.stream_arn)
+    if request.stream_mode_details.stream_mode == "PROVISIONED" and stream.distribution == "AUTO":
+        raise only_on_demand(stream.name)
     stream.mode = request.stream_mode_details.stream_mode
     core.update(stream)
+    return None
+
+
+def update_stream_record_distribution_strategy(
+    core: Core, request: requests.UpdateStreamRecordDistributionStrategy
+) -> ResponseBody:
+    """UpdateStreamRecordDistributionStrategy. The stream stays ACTIVE."""
+    core.active_stream(arn=request.stream_arn).distribute(request.record_distribution_strategy)
     return None
 
 

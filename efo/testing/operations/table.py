@@ -22,6 +22,7 @@ OPERATIONS: Final[dict[str, tuple[type[Any], Callable[[Core, Any], ResponseBody]
     "DeleteResourcePolicy": (requests.ResourceReference, policy_operations.delete_resource_policy),
     "DeleteStream": (requests.DeleteStream, stream_operations.delete_stream),
     "DeregisterStreamConsumer": (requests.ConsumerReference, consumer_operations.deregister_stream_consumer),
+    "DescribeAccountSettings": (requests.Empty, stream_operations.describe_account_settings),
     "DescribeLimits": (requests.Empty, stream_operations.describe_limits),
     "DescribeStream": (requests.DescribeStream, stream_operations.describe_stream),
     "DescribeStreamConsumer": (requests.ConsumerReference, consumer_operations.describe_stream_consumer),
@@ -51,4 +52,8 @@ OPERATIONS: Final[dict[str, tuple[type[Any], Callable[[Core, Any], ResponseBody]
     "UpdateMaxRecordSize": (requests.UpdateMaxRecordSize, stream_operations.update_max_record_size),
     "UpdateShardCount": (requests.UpdateShardCount, shard_operations.update_shard_count),
     "UpdateStreamMode": (requests.UpdateStreamMode, stream_operations.update_stream_mode),
+    "UpdateStreamRecordDistributionStrategy": (
+        requests.UpdateStreamRecordDistributionStrategy,
+        stream_operations.update_stream_record_distribution_strategy,
+    ),
 }

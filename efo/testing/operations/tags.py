@@ -6,7 +6,7 @@ from efo.testing.operations import requests
 from efo.testing.operations.paging import page
 from efo.testing.operations.responses import ResponseBody
 from efo.testing.state.core import Core
-from efo.testing.state.tags import MAX_TAGS, Tags
+from efo.testing.state.tags import MAX_TAGS
 
 
 def add_tags_to_stream(core: Core, request: requests.AddTagsToStream) -> ResponseBody:
@@ -30,21 +30,16 @@ def list_tags_for_stream(core: Core, request: requests.ListTagsForStream) -> Res
 
 def tag_resource(core: Core, request: requests.TagResource) -> ResponseBody:
     """TagResource."""
-    _tags(core, request.resource_arn).add(request.tags)
+    core.tags(request.resource_arn).add(request.tags)
     return None
 
 
 def untag_resource(core: Core, request: requests.UntagResource) -> ResponseBody:
     """UntagResource."""
-    _tags(core, request.resource_arn).remove(request.tag_keys)
+    core.tags(request.resource_arn).remove(request.tag_keys)
     return None
 
 
 def list_tags_for_resource(core: Core, request: requests.ResourceReference) -> ResponseBody:
     """ListTagsForResource."""
-    return {"Tags": _tags(core, request.resource_arn).listed()}
-
-
-def _tags(core: Core, arn: str) -> Tags:
-    """Return the tags of a stream or a consumer. Raises ResourceNotFoundException."""
-    return core.consumer(arn)[1].tags if "/consumer/" in arn else core.stream(arn=arn).tags
+    return {"Tags": core.tags(request.resource_arn).listed()}

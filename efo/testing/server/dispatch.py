@@ -14,6 +14,7 @@ from uuid import UUID
 from efo.testing.errors import FakeError
 from efo.testing.faults.injection import FaultInjector, stream_of_consumer
 from efo.testing.faults.script import FaultScript
+from efo.testing.operations.dry_run import check_dry_run
 from efo.testing.operations.requests import SubscribeToShard
 from efo.testing.operations.table import OPERATIONS
 from efo.testing.server import encoding as bodies
@@ -100,18 +101,18 @@ class Service:
         members = bodies.decode(request.body, kind, name, type_)
         if self._core.settings.throttle:
             self._core.throttle.call(name, _stream_name(members), self._core.clock())
-        _check_dry_run(members)
         if (delay := self._faults.call(name)) == inf:
             return Response(200, (), b"", delay)
+        check_dry_run(self._core, name, members)
         response = self._response(200, operation(self._core, members), kind)
         return replace(response, body=self._faults.response(name, response.body), delay=delay)
 
     def _subscribe(self, request: SubscribeToShard) -> Response:
-        _check_dry_run(request)
         stream = stream_of_consumer(request.consumer_arn)
         delay = self._faults.call("SubscribeToShard", stream, request.shard_id)
         if delay == inf:
             return Response(200, (), b"", delay)
+        check_dry_run(self._core, "SubscribeToShard", request)
         body = self.open_body(request, stream)
         return Response(200, [*self._common_headers(), ("content-type", EVENT_STREAM)], body, delay)
 
@@ -147,12 +148,6 @@ def _operation(request: Request) -> str:
 def _unknown_operation() -> FakeError:
     """Return the error, without a message, as on AWS (observed)."""
     return FakeError("UnknownOperationException")
-
-
-def _check_dry_run(members: object) -> None:
-    """Raise DryRunOperationException, AWS's response to a valid request with DryRun."""
-    if getattr(members, "dry_run", False):
-        raise FakeError("DryRunOperationException", "The request would have succeeded, but DryRun is set")
 
 
 def _stream_name(members: object) -> str:

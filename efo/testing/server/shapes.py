@@ -9,7 +9,7 @@ from efo.testing.server.validation import Shape, required
 _NAME: Final = Shape(kind="string", minimum=1, maximum=128, pattern=r"[a-zA-Z0-9_.-]+")
 _STREAM_ARN: Final = Shape(kind="string", minimum=1, maximum=2048, pattern=r"arn:aws.*:kinesis:.*:\d{12}:stream/\S+")
 _RESOURCE_ARN: Final = Shape(
-    kind="string", minimum=1, maximum=2048, pattern=r"arn:aws.*:kinesis:.*:\d{12}:.*(stream|channel)/\S+"
+    kind="string", minimum=1, maximum=2048, pattern=r"arn:aws.*:kinesis:.*:\d{12}:.*(stream|channel|queue)/\S+"
 )
 _CONSUMER_ARN: Final = Shape(
     kind="string",
@@ -96,6 +96,7 @@ INPUTS: Final[dict[str, Shape]] = {
         "DeleteResourcePolicy": _RESOURCE,
         "DeleteStream": _STREAM | {"EnforceConsumerDeletion": _BOOLEAN},
         "DeregisterStreamConsumer": _CONSUMER,
+        "DescribeAccountSettings": {},
         "DescribeLimits": {},
         "DescribeStream": _STREAM | {"Limit": _PAGE, "ExclusiveStartShardId": _NAME},
         "DescribeStreamConsumer": _CONSUMER,
@@ -171,6 +172,11 @@ INPUTS: Final[dict[str, Shape]] = {
             "StreamId": _STREAM_ID,
             "StreamModeDetails": required(_STREAM_MODE),
             "WarmThroughputMiBps": _NATURAL,
+        },
+        "UpdateStreamRecordDistributionStrategy": {
+            "StreamARN": required(_STREAM_ARN),
+            "StreamId": _STREAM_ID,
+            "RecordDistributionStrategy": required(_DISTRIBUTION),
         },
     }.items()
 }

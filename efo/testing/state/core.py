@@ -205,6 +205,10 @@ class Core:
         stream = self.stream(arn=stream_arn)
         return stream, self.consumers(stream).by_name(name, self.clock())
 
+    def tags(self, arn: str) -> Tags:
+        """Return the tags of a stream or a consumer. Raises ResourceNotFoundException."""
+        return self.consumer(arn)[1].tags if _CONSUMER_SUFFIX in arn else self.stream(arn=arn).tags
+
     def register(self, stream_arn: str, name: str, tags: Mapping[str, str] | None = None) -> ConsumerState:
         """Register a consumer (AWS: RegisterStreamConsumer)."""
         check_name(name, "consumerName")

@@ -18,14 +18,22 @@ _BY_SEQUENCE = attrgetter("sequence_number")
 _BY_ARRIVAL = attrgetter("approximate_arrival_timestamp")
 
 
-class StoredRecord(msgspec.Struct, frozen=True, gc=False, rename="pascal", omit_defaults=True):
-    """A record, as stored and as sent (AWS: Record). An unencrypted record has no encryption type."""
+class StoredRecord(msgspec.Struct, frozen=True, gc=False, rename="pascal", omit_defaults=True, kw_only=True):
+    """A record, as stored and as sent (AWS: Record). An unencrypted record has no encryption type.
+
+    A record that was put without a partition key has none.
+    """
 
     approximate_arrival_timestamp: float
     data: bytes
-    partition_key: str
+    partition_key: str | None = None
     sequence_number: str
     encryption_type: str | None = None
+
+    @property
+    def size(self) -> int:
+        """What AWS's limits count: the bytes of the data, and the characters of the partition key."""
+        return record_size(self.partition_key, self.data)
 
     def as_record(self) -> Record:
         """Return the record as the library's `Record`."""
@@ -36,6 +44,11 @@ class StoredRecord(msgspec.Struct, frozen=True, gc=False, rename="pascal", omit_
             self.partition_key,
             self.encryption_type,
         )
+
+
+def record_size(partition_key: str | None, data: bytes) -> int:
+    """Return what AWS's limits count of a record."""
+    return len(data) + len(partition_key or "")
 
 
 def shard_id(number: int) -> str:
@@ -126,10 +139,16 @@ class ShardState:
         """The index of the next record."""
         return self.trimmed + len(self.records)
 
-    def append(self, partition_key: str, data: bytes, now_millis: int) -> StoredRecord:
+    def append(self, partition_key: str | None, data: bytes, now_millis: int) -> StoredRecord:
         """Add a record. The caller must call `notify`, once for all the records that it adds."""
         number = self._sequence.next(now_millis)
-        record = StoredRecord(self._sequence.millis / 1000, data, partition_key, number, self.encryption.of_records)
+        record = StoredRecord(
+            approximate_arrival_timestamp=self._sequence.millis / 1000,
+            data=data,
+            partition_key=partition_key,
+            sequence_number=number,
+            encryption_type=self.encryption.of_records,
+        )
         self.records.append(record)
         return record
 
@@ -180,7 +199,7 @@ class ShardState:
         records = self.records[start : start + max_records]
         size = 0
         for count, record in enumerate(records):
-            size += len(record.data) + len(record.partition_key)
+            size += record.size
             if size > max_bytes and count:
                 return records[:count]
         return records

@@ -7,25 +7,28 @@ from collections.abc import Callable, Iterable
 from hashlib import md5
 from itertools import pairwise
 from operator import attrgetter
-from typing import Final
+from typing import Final, Literal, get_args
 
 from efo.model import MAX_HASH_KEY, Shard
-from efo.testing.errors import invalid_argument, not_found, stream_and_account
+from efo.testing.errors import FakeError, invalid_argument, not_found, stream_and_account, validation
 from efo.testing.state.encryption import Encryption
-from efo.testing.state.shards import ShardState, StoredRecord, shard_number
+from efo.testing.state.shards import ShardState, StoredRecord, record_size, shard_number
 from efo.testing.state.shards import shard_id as id_of
 from efo.testing.state.tags import Tags
 
 MAX_PARTITION_KEY: Final = 256
+DistributionStrategy = Literal["AUTO", "USER_PARTITION_KEY"]
+"""How the records of a stream are distributed (AWS: RecordDistributionStrategy)."""
 
 
 class StreamState:
     """A stream and its shards. Times are seconds since the epoch, except `now_millis`: milliseconds.
 
-    `mode`: PROVISIONED or ON_DEMAND. `metrics`: the metrics of EnableEnhancedMonitoring. `scalings`: the times of
-    UpdateShardCount calls. `trimmed_at`: the time of the last trim. `creating_until`, `updating_until`: the end of
-    these states. `deleted_at`: when the deletion is complete; the stream is DELETING until then.
-    `policy`: the resource policy, in JSON.
+    `mode`: PROVISIONED or ON_DEMAND. `distribution`: AUTO gives the records to the open shards in turn.
+    `metrics`: the metrics of EnableEnhancedMonitoring. `scalings`: the times of UpdateShardCount calls.
+    `trimmed_at`: the time of the last trim. `creating_until`, `updating_until`: the end of these states.
+    `deleted_at`: when the deletion is complete; the stream is DELETING until then. `policy`: the resource policy, in
+    JSON.
     """
 
     def __init__(
@@ -37,6 +40,8 @@ class StreamState:
         self.retention_hours = retention_hours
         self.max_record_bytes = max_record_bytes
         self.mode = "PROVISIONED"
+        self.distribution: DistributionStrategy = "USER_PARTITION_KEY"
+        self._distributed = 0
         self.encryption = Encryption()
         self.tags = Tags()
         self.policy: str | None = None
@@ -134,32 +139,49 @@ class StreamState:
         """Return the open shard of this hash key."""
         return self._open[bisect_right(self._starts, hash_key) - 1]
 
+    def distribute(self, strategy: DistributionStrategy) -> None:
+        """Set the strategy, which only streams in ON_DEMAND mode have (AWS: UpdateStreamRecordDistributionStrategy).
+
+        It takes effect at once. Raises InvalidArgumentException.
+        """
+        if strategy not in get_args(DistributionStrategy):
+            raise validation(f"Value '{strategy}' at 'recordDistributionStrategy' failed to satisfy constraint")
+        if strategy == "AUTO" and self.mode != "ON_DEMAND":
+            raise only_on_demand(self.name)
+        self.distribution = strategy
+
     def put(
-        self, partition_key: str, data: bytes, now_millis: int, explicit_hash_key: str | None = None
+        self, partition_key: str | None, data: bytes, now_millis: int, explicit_hash_key: str | None = None
     ) -> tuple[ShardState, StoredRecord]:
-        """Add one record (AWS: PutRecord). Raises InvalidArgumentException."""
+        """Add one record (AWS: PutRecord). Raises FakeError as `check_record` does."""
         shard = self.shard_for(partition_key, data, explicit_hash_key)
         record = shard.append(partition_key, data, now_millis)
         shard.notify()
         return shard, record
 
-    def shard_for(self, partition_key: str, data: bytes, explicit_hash_key: str | None = None) -> ShardState:
-        """Return the open shard for this record. Raises InvalidArgumentException."""
+    def shard_for(self, partition_key: str | None, data: bytes, explicit_hash_key: str | None = None) -> ShardState:
+        """Return the open shard for this record. Raises FakeError as `check_record` does.
+
+        With the strategy AUTO, keys are ignored: the open shards get the records in turn, in the order of their hash
+        keys.
+        """
         self.check_record(partition_key, data, explicit_hash_key)
+        if partition_key is None or self.distribution == "AUTO":
+            self._distributed += 1
+            return self._open[self._distributed % len(self._open)]
         return self.shard_of(int(explicit_hash_key) if explicit_hash_key is not None else hash_key_of(partition_key))
 
-    def put_many(self, records: Iterable[tuple[str, bytes]], now_millis: int) -> int:
+    def put_many(self, records: Iterable[tuple[str | None, bytes]], now_millis: int) -> int:
         """Add (partition key, data) pairs in order. Return their number.
 
-        Listeners are called once, after all records are added. Raises InvalidArgumentException at the first invalid
-        record; the records before it are kept.
+        Listeners are called once, after all records are added. Raises FakeError, as `check_record` does, at the first
+        invalid record; the records before it are kept.
         """
         touched: dict[ShardState, None] = {}  # ordered, so that runs under a virtual clock are repeatable
         count = 0
         try:
             for partition_key, data in records:
-                self.check_record(partition_key, data)
-                shard = self.shard_of(hash_key_of(partition_key))
+                shard = self.shard_for(partition_key, data)
                 shard.append(partition_key, data, now_millis)
                 touched[shard] = None
                 count += 1
@@ -168,11 +190,25 @@ class StreamState:
                 shard.notify()
         return count
 
-    def check_record(self, partition_key: str, data: bytes, explicit_hash_key: str | None = None) -> None:
-        """Raise InvalidArgumentException if AWS would reject the record."""
-        if not 1 <= len(partition_key) <= MAX_PARTITION_KEY:
+    def check_record(
+        self,
+        partition_key: str | None,
+        data: bytes,
+        explicit_hash_key: str | None = None,
+        member: str = "partitionKey",
+    ) -> None:
+        """Raise InvalidArgumentException if AWS would reject the record; ValidationException if it lacks its key.
+
+        `member`: the partition key in the message. Only the strategy AUTO allows records without one.
+        """
+        if partition_key is None and self.distribution != "AUTO":
+            raise validation(
+                f"1 validation error detected: Value null at '{member}' failed to satisfy constraint: "
+                "Member must not be null"
+            )
+        if partition_key is not None and not 1 <= len(partition_key) <= MAX_PARTITION_KEY:
             raise invalid_argument(f"PartitionKey has {len(partition_key)} characters: expected 1 to 256")
-        size = len(data) + len(partition_key)
+        size = record_size(partition_key, data)
         if size > self.max_record_bytes:
             raise invalid_argument(f"A record has {size} bytes: at most {self.max_record_bytes} are allowed")
         if explicit_hash_key is not None:
@@ -244,6 +280,14 @@ class StreamState:
         if not shard.is_open:
             raise invalid_argument(f"Shard {shard.id} in {self.title} is closed: only open shards can reshard")
         return shard
+
+
+def only_on_demand(stream: str) -> FakeError:
+    """Return the error of a provisioned stream that would have the strategy AUTO."""
+    return invalid_argument(
+        "RecordDistributionStrategy=AUTO is only supported for on-demand streams. "
+        f"Stream {stream} is using PROVISIONED mode."
+    )
 
 
 def hash_key_of(partition_key: str) -> int:

@@ -237,7 +237,7 @@ class Subscription:
         self._index = max(self._index, self._shard.trimmed) + len(records)
         self._idle_at = now + self._settings.idle_interval
         if (rate := self._settings.shard_bytes_per_second) is not None:
-            size = sum(len(record.data) + len(record.partition_key) for record in records)
+            size = sum(record.size for record in records)
             self._slot.paced_until = now + size / rate
         return _event(SubscribeToShardEvent(records, self._behind(), records[-1].sequence_number))
 

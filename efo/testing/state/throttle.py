@@ -17,6 +17,8 @@ WRITE_BYTES_PER_SECOND: Final = 1024 * 1024
 """Limit of PutRecord and PutRecords for one shard, including partition keys."""
 WRITES_PER_SECOND: Final = 1000
 """Maximum number of records of PutRecord and PutRecords for one shard."""
+DRY_RUNS_PER_SECOND: Final = 1
+"""Maximum number of requests with DryRun for one stream."""
 _WINDOW: Final = 1.0
 
 
@@ -34,6 +36,7 @@ LIMITS: Final[dict[str, Limit]] = {
     "DecreaseStreamRetentionPeriod": Limit(5, "account"),
     "DeleteStream": Limit(5, "account"),
     "DeregisterStreamConsumer": Limit(5, "stream"),
+    "DescribeAccountSettings": Limit(5, "account"),
     "DescribeLimits": Limit(1, "account"),
     "DescribeStream": Limit(10, "account"),
     "DescribeStreamConsumer": Limit(20, "stream"),
@@ -93,6 +96,11 @@ class Throttle:
         if not self._admit((operation, scope), limit.calls, now):
             of = f"stream {stream}" if scope else "the account"
             raise limit_exceeded(f"Rate exceeded for {of}: {operation} may be called {limit.calls} times a second")
+
+    def dry_run(self, stream: str, now: float) -> None:
+        """Count a request with DryRun for a stream. Raises ThrottlingException."""
+        if not self._admit(("DryRun", stream), DRY_RUNS_PER_SECOND, now):
+            raise FakeError("ThrottlingException", f"Rate exceeded for dry runs of stream {stream}")
 
     def read(self, shard: str, now: float) -> None:
         """Count a GetRecords call for a shard. Raises ProvisionedThroughputExceededException."""

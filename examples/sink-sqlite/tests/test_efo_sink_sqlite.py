@@ -31,7 +31,9 @@ class SqliteUnderTest:
             rows = connection.execute(query, (shard_id,)).fetchall()
         connection.close()
         return [
-            Message(key.encode(), value, at, [(name, text and text.encode()) for name, text in json.loads(headers)])
+            Message(
+                key and key.encode(), value, at, [(name, text and text.encode()) for name, text in json.loads(headers)]
+            )
             for key, value, at, headers in rows
         ]
 

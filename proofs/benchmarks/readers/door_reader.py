@@ -24,7 +24,8 @@ sampler = Sampler()
 
 
 def count(batch: efo.Batch) -> None:
-    size, key, number = 0, "", ""
+    key: str | None = None
+    size, number = 0, ""
     for record in batch:
         key = record.partition_key
         number = record.sequence_number

@@ -22,7 +22,7 @@ class ReportedRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     at: int
     shard: str
     sequence: str
-    key: str
+    key: str | None
     data: bytes
 
 
@@ -126,7 +126,7 @@ def compare(
 def _order_violations(records: Iterable[ReportedRecord]) -> int:
     """Count the records that follow a later record of their key. `records`: each one where it was first reported."""
     violations = 0
-    latest: dict[str, int] = {}
+    latest: dict[str | None, int] = {}
     for record in records:
         number = number_of(record.data)
         violations += number < latest.get(record.key, -1)

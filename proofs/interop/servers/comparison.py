@@ -18,7 +18,7 @@ class Item(NamedTuple):
     shard: str
     sequence: str
     sub: int
-    key: str
+    key: str | None
     data: bytes
 
     @property
@@ -69,7 +69,7 @@ def _order_violations(read: Sequence[Item]) -> int:
     """Count the records out of order: a shard's place, or a key's number, lower than an earlier one."""
     violations = 0
     places: dict[str, tuple[int, int]] = {}
-    numbers: dict[str, int] = {}
+    numbers: dict[str | None, int] = {}
     for item in read:
         last = places.get(item.shard, item.place)
         violations += item.place < last or item.number < numbers.get(item.key, 0)

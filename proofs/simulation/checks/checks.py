@@ -137,6 +137,7 @@ class Checks:
     @_check_line.register
     def _(self, line: Created, _now: float) -> None:
         self._leases.created(line)
+        self._notify_if_complete()  # at LATEST, nothing may be left to read
 
     @_check_line.register
     def _(self, line: Deleted, _now: float) -> None:

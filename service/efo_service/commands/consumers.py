@@ -9,13 +9,15 @@ from typing import Annotated, Any, TypeVar
 import trio
 from cyclopts import Parameter
 
-from efo.errors import ResourceNotFoundError
+from efo.checks import check_tags
+from efo.errors import ConfigurationError, ResourceNotFoundError
 from efo.kinesis.client import KinesisClient
 from efo.kinesis.registration import Registration
 from efo.model import FanOutConsumer
 from efo_service.commands.common import Force, Yes, confirm, refuse_living_holders
 from efo_service.commands.options import ConfigFile, Json, StreamName
 from efo_service.commands.output import format_time, write_json, write_line, write_table
+from efo_service.config.dynamodb import tags_of
 from efo_service.config.loading import load
 from efo_service.config.settings import Settings
 from efo_service.errors import UsageError
@@ -55,6 +57,9 @@ def list_(*, config: ConfigFile = None, stream: StreamName = None, as_json: Json
 def register(
     name: Annotated[str | None, Parameter(help="Name of the consumer. Default: the name in [consumer].")] = None,
     *,
+    tags: Annotated[
+        str | None, Parameter(help="Its tags: NAME=VALUE, separated by commas. Default: the tags in [consumer].")
+    ] = None,
     config: ConfigFile = None,
     stream: StreamName = None,
     as_json: Json = False,
@@ -62,7 +67,13 @@ def register(
     """Register a fan-out consumer if it does not exist, and wait until it is ACTIVE."""
 
     async def work(settings: Settings, kinesis: KinesisClient) -> FanOutConsumer:
-        return await Registration(kinesis.control_plane, name or settings.consumer.consumer_name).ensure()
+        own = settings.consumer
+        registration = Registration(
+            kinesis.control_plane,
+            name or own.consumer_name,
+            tags=tags_of(own.tags) if tags is None else _checked_tags(tags),
+        )
+        return await registration.ensure()
 
     consumer = _with_kinesis(config, stream, work)
     if as_json:
@@ -118,6 +129,15 @@ def janitor(
         return await _deregister(kinesis, consumers, yes=yes)
 
     _write_result(_with_kinesis(config, stream, work), as_json=as_json)
+
+
+def _checked_tags(text: str) -> dict[str, str]:
+    try:
+        tags = tags_of(text)
+        check_tags("--tags", tags)
+    except (ConfigurationError, ValueError) as error:
+        raise UsageError(str(error)) from None
+    return tags
 
 
 async def _all(kinesis: KinesisClient) -> list[FanOutConsumer]:

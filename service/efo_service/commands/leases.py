@@ -5,16 +5,21 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
+import trio
 from cyclopts import Parameter
 
+from efo.identity import evidence_text, recreated
+from efo.kinesis.identity import StreamIdentity
 from efo.leases.lease_row import LeaseRow
 from efo.leases.store import LeaseStore
 from efo.model import Checkpoint, Lease
+from efo.protocol.identity import evidence_against
 from efo_service.commands.common import Force, Yes, confirm, refuse_living_holders, with_lease_store
 from efo_service.commands.options import ConfigFile, Json, StreamName
 from efo_service.commands.output import format_time, write_json, write_line, write_note, write_table
@@ -105,7 +110,7 @@ def reset(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Move the checkpoints of shards.
+    """Move the checkpoints of shards. Leases of a stream that was deleted and created again are replaced.
 
     A sink that keeps the position of each shard itself (the log, Kafka exactly once) ignores the new checkpoints.
     """
@@ -114,24 +119,29 @@ def reset(
     async def work(settings: Settings, store: LeaseStore) -> list[Lease]:
         selected = await operations.select_leases(store, shard or [], select_all=select_all)
         leases = operations.leases_to_reset(selected, target)
-        resolved, missing = await _resolve(target, settings, selected, select_all=select_all)
+        plan = await _plan_reset(target, settings, selected, select_all=select_all)
         known = selected if select_all else await store.list()
 
         async def change(lease: Lease) -> None:
+            if plan.is_former:
+                await store.delete(lease.key)
+                return
             for parent in (
-                operations.finished_parents(lease, [*known, *missing]) if target.checkpoint.is_sentinel else ()
+                operations.finished_parents(lease, [*known, *plan.missing]) if target.checkpoint.is_sentinel else ()
             ):
                 await store.create(parent)
-            await store.reset(lease, resolved.checkpoint, resolved.starts_at)
+            await store.reset(lease, plan.target.checkpoint, plan.target.starts_at)
 
-        if settings.relay.owns_positions:
-            write_note(
-                f'[relay] sink = "{settings.relay.sink}" keeps the position of each shard itself, and the relay resumes'
-                " there, not at the checkpoint of the lease: see docs/leases.md, Reset leases"
-            )
-        action = f"reset {len(leases)} leases to {to}" + f" and create {len(missing)}" * bool(missing)
+        _note_positions(settings, is_former=plan.is_former)
+        missing = plan.missing
+        if plan.is_former:
+            leases, action = selected, f"delete {len(selected)} leases of the former stream"
+        else:
+            action = f"reset {len(leases)} leases to {to}"
+        action += f" and create {len(missing)}" * bool(missing)
         changed = await _change(action, leases, change, settings, store, yes, force, more=bool(missing))
-        return changed + [lease for lease in missing if await store.create(lease)]
+        created = [lease for lease in missing if await store.create(lease)]
+        return created if plan.is_former else changed + created
 
     _write_result("reset", with_lease_store(config, stream, work), as_json=as_json)
 
@@ -251,16 +261,49 @@ async def _change(
     return changed
 
 
-async def _resolve(
-    target: Target, settings: Settings, leases: Sequence[Lease], *, select_all: bool
-) -> tuple[Target, list[Lease]]:
-    """Return the target with its time by the service's clock, and, with `select_all`, the leases to create."""
+@dataclass(frozen=True, slots=True)
+class _Reset:
+    """What a reset does. `target`: with its time by the service's clock. `missing`: the leases to create.
+
+    `is_former`: the leases are of a former stream of this name. They are deleted, and all leases are missing.
+    """
+
+    target: Target
+    missing: Sequence[Lease] = ()
+    is_former: bool = False
+
+
+async def _plan_reset(target: Target, settings: Settings, leases: Sequence[Lease], *, select_all: bool) -> _Reset:
+    """Return what a reset of these leases does. Raises UsageError if only a reset of all would help."""
     if not target.checkpoint.is_sentinel or (target.checkpoint == Checkpoint.TRIM_HORIZON and not select_all):
-        return target, []
+        return _Reset(target)
     async with open_stream(settings.kinesis) as kinesis:
         shards = await kinesis.control_plane.list_shards()
+        described = await StreamIdentity(kinesis.control_plane).look(trio.current_time())
+        created_at = None if described is None else described.created_at
         resolved = operations.resolve_time(target, (kinesis.service_time or time.time)())
-        return resolved, operations.missing_leases(shards, leases, resolved) if select_all else []
+        evidence = evidence_against(leases, shards, created_at)
+    if evidence and not select_all:
+        how = evidence_text(evidence[0], created_at)
+        raise UsageError(recreated(settings.kinesis.stream_name, how, "reset all leases: --all"))
+    if not select_all:
+        return _Reset(resolved)
+    known = () if evidence else leases
+    return _Reset(resolved, operations.missing_leases(shards, known, resolved, created_at), bool(evidence))
+
+
+def _note_positions(settings: Settings, *, is_former: bool) -> None:
+    """Say that the sink keeps positions, which a reset does not change."""
+    if settings.relay.owns_positions:
+        effect = (
+            "the relay refuses those of the former stream"
+            if is_former
+            else "the relay resumes there, not at the checkpoint of the lease"
+        )
+        write_note(
+            f'[relay] sink = "{settings.relay.sink}" keeps the position of each shard itself, and {effect}: see'
+            " docs/leases.md, Reset leases"
+        )
 
 
 def _values(lease: Lease) -> dict[str, Any]:

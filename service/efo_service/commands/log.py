@@ -5,17 +5,20 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
+import trio
 from cyclopts import Parameter
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import Progress
 
 from efo.checks import printable
+from efo.errors import EfoError
+from efo.identity import time_text
 from efo.leases.store import LeaseStore
 from efo.model import Lease
 from efo_service.commands.common import Yes, confirm, with_lease_store
@@ -24,15 +27,19 @@ from efo_service.commands.output import Table, format_time, print_table, write_j
 from efo_service.config.loading import load
 from efo_service.config.settings import Settings
 from efo_service.errors import UsageError
+from efo_service.factories.kinesis import created_within
 from efo_service.operations.record_lines import without_controls
 from efo_service.relay.errors import LogError, TopicNotFoundError
 from efo_service.relay.jsonlines import Encoding
-from efo_service.relay.log.catalog import Adoption
-from efo_service.relay.log.consistency import lease_problems
+from efo_service.relay.log.catalog import Adoption, other_stream
+from efo_service.relay.log.consistency import lease_problems, stream_of_leases
 from efo_service.relay.log.export import export as export_lines
 from efo_service.relay.log.inspection import TopicState, Verification
 from efo_service.relay.object_store.url import log_root
 from efo_service.relay.readable import ReadableLog, open_readable
+
+_ASK_SECONDS: Final = 10.0
+"""Seconds for asking the stream whether it is the one of the log."""
 
 Directory = Annotated[
     str | None, Parameter(help="Root of the log: a directory or a URL. Default: [relay] directory, with its options.")
@@ -86,15 +93,16 @@ def verify(
             counts[key] += count
         problems += found.problems
     if settings is not None and leases is not None:
-        problems += _compare_leases(log, settings.topic, leases)
+        of_stream = [name for name in (settings.topic, settings.relay.dead_letters) if name and topic in {None, name}]
+        problems += _compare_leases(log, settings.topic, leases) or _compare_stream(log, settings, of_stream)
     if as_json:
         write_json({"log": log.name, **counts, "problems": problems})
     else:
         for problem in problems:
             write_line(problem)
         result = "there are problems" if problems else "no problems"
-        compared = "" if leases is None else f", {len(leases)} leases compared"
-        write_line(f"{counts['records']:,} records in {counts['segments']:,} segments verified{compared}: {result}")
+        with_leases = "" if leases is None else f", {len(leases)} leases compared"
+        write_line(f"{counts['records']:,} records in {counts['segments']:,} segments verified{with_leases}: {result}")
     return 1 if problems else 0
 
 
@@ -109,7 +117,9 @@ def export(
     end: Annotated[int | None, Parameter(help="The offset after the last one. Default: the end.")] = None,
     encoding: Annotated[Encoding, Parameter(help="Encoding of the values.")] = "base64",
     output: Annotated[Path | None, Parameter(help="A new file. Default: stdout.")] = None,
-    allow_gaps: Annotated[bool, Parameter(negative="", help="Pass over missing records instead of failing.")] = False,
+    allow_gaps: Annotated[
+        bool, Parameter(negative="", help="Pass over missing records, and tell them, instead of failing.")
+    ] = False,
 ) -> None:
     """Write records as JSON lines."""
     lines = export_lines(
@@ -119,7 +129,7 @@ def export(
         start=start,
         end=end,
         encoding=encoding,
-        allow_gaps=allow_gaps,
+        on_gap=write_note if allow_gaps else None,
     )
     if output is None:
         try:
@@ -145,27 +155,53 @@ def adopt(
 ) -> None:
     """Let shards continue in new partitions of the log, without what was read of them before."""
 
-    async def work(settings: Settings, store: LeaseStore) -> dict[str, int]:
+    async def work(settings: Settings, store: LeaseStore) -> tuple[bool, dict[str, int]]:
         name = settings.topic if topic is None else topic
-        # A topic of dead letters may begin at any time: the leases say nothing about it.
-        leases = await store.list() if name == settings.topic else ()
+        leases = await store.list()
         log = open_readable(settings.relay.log_root)
-        planned = log.plan_adoption(name, leases)
+        is_continued = await _continue_with(log, name, settings, stream_of_leases(leases), yes=yes)
+        # A topic of dead letters may begin at any time: the checkpoints say nothing about it.
+        planned = log.plan_adoption(name, leases if name == settings.topic else ())
         if not planned:
-            return {}
+            return is_continued, {}
         for adoption in planned:
             write_note(_describe(adoption))
         await confirm(f"adopt {len(planned)} shards into the topic {name} of {log.name}", yes=yes)
-        return log.adopt(name, settings.kinesis.stream_name, planned)
+        return is_continued, log.adopt(name, settings.kinesis.stream_name, planned)
 
-    adopted = with_lease_store(config, stream, work)
+    is_continued, adopted = with_lease_store(config, stream, work)
     if as_json:
-        write_json({"adopted": adopted})
+        write_json({"adopted": adopted, "continued": is_continued})
         return
     for shard_id, partition in adopted.items():
         write_line(f"{shard_id}: adopted as partition {partition}")
-    if not adopted:
+    if is_continued:
+        write_line("the topic continues with the stream that exists now: its shards get new partitions")
+    elif not adopted:
         write_line("nothing to adopt: the log has a partition for each shard that was read")
+
+
+async def _continue_with(
+    log: ReadableLog, topic: str, settings: Settings, created_at: float | None, *, yes: bool
+) -> bool:
+    """Let a topic of a former stream go on with that of the leases, if the operator wants it; return whether it does.
+
+    `created_at`: when the stream of the leases was created, None if unknown.
+    """
+    try:
+        catalog = log.catalog(topic)
+    except TopicNotFoundError:
+        return False
+    if created_at is None or other_stream(catalog, created_at, topic) is None:
+        return False
+    write_note(
+        f"the {len(catalog.partitions)} partitions of the stream that was created at"
+        f" {time_text(catalog.stream_created_at or 0)} keep their records and are written no more; the shards of the"
+        f" one that was created at {time_text(created_at)} get new partitions"
+    )
+    await confirm(f"continue the topic {topic} of {log.name} with the stream that exists now", yes=yes)
+    log.continue_with(topic, settings.kinesis.stream_name, created_at)
+    return True
 
 
 def _describe(adoption: Adoption) -> str:
@@ -194,6 +230,23 @@ def _compare_leases(log: ReadableLog, topic: str, leases: Sequence[Lease]) -> li
     except LogError:  # verify_topic has reported it
         return []
     return list(lease_problems(log.where(topic), catalog, leases))
+
+
+def _compare_stream(log: ReadableLog, settings: Settings, topics: Sequence[str]) -> list[str]:
+    """Return what is wrong if the stream is not the one that topics name. A stream that cannot be asked is noted."""
+    catalogs = {}
+    for topic in topics:
+        with suppress(LogError):  # verify_topic has reported it
+            catalogs[topic] = log.catalog(topic)
+    if not any(catalog.stream_created_at for catalog in catalogs.values()):
+        return []
+    try:
+        created_at = trio.run(created_within, settings.kinesis, _ASK_SECONDS)
+    except (EfoError, trio.TooSlowError) as error:
+        write_note(f"the stream could not be asked whether it is still the one of the log ({type(error).__name__})")
+        return []
+    problems = (other_stream(catalog, created_at, log.where(topic)) for topic, catalog in catalogs.items())
+    return [problem for problem in problems if problem is not None]
 
 
 def _log(config: Path | None, stream: str | None, directory: str | None) -> ReadableLog:

@@ -15,6 +15,7 @@ from cyclopts.validators import Number
 
 from efo.arn import parse_stream
 from efo.checks import shown
+from efo.kinesis.identity import StreamIdentity
 from efo.leases.store import LeaseStore
 from efo.model import Lease, Shard
 from efo_service.commands.common import Force, Yes, confirm, refuse_living_holders
@@ -137,14 +138,18 @@ async def _site(settings: Settings, options: _Options, scope: Scope) -> AsyncIte
         layout = options.format.layout(rows.kind)
         async with open_stream(settings.kinesis) as kinesis:
             shards = await kinesis.control_plane.list_shards()
+            described = await StreamIdentity(kinesis.control_plane).look(trio.current_time())
             now = (kinesis.service_time or kinesis.clock)()
+            created_at = None if described is None else described.created_at
 
         def show(seconds: float) -> None:
             write_note(f"looking for {seconds:g} s whether the application of {rows.name} runs")
 
         seconds = layout.look_seconds if options.look is None else options.look
         snapshot = await look_twice(rows, layout, scope, seconds, show)
-        yield _Site(settings, options, rows, layout, scope, snapshot, shards, Start(settings.consumer.position, now))
+        yield _Site(
+            settings, options, rows, layout, scope, snapshot, shards, Start(settings.consumer.position, now, created_at)
+        )
 
 
 async def _forward(site: _Site) -> None:

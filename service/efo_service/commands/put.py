@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Final
 from uuid import uuid4
@@ -48,7 +49,13 @@ def put(
             "`efo tail --json` writes it. file: all of it is one record.",
         ),
     ] = "lines",
-    key: Annotated[str | None, Parameter(help="Partition key of all records. Default: a random one for each.")] = None,
+    key: Annotated[
+        str | None,
+        Parameter(
+            help="Partition key of all records. Default: a random one for each; none on a stream with the record "
+            "distribution strategy AUTO."
+        ),
+    ] = None,
     key_field: Annotated[
         str | None, Parameter(help="The lines are JSON objects; this field of each is the partition key.")
     ] = None,
@@ -67,15 +74,15 @@ def put(
     if form == "json" and key == "":
         raise UsageError("--key is empty: expected 1 to 256 characters")
     settings = load_for_stream(config, stream)
-    parse = parser(form, key=key, key_field=key_field, encoding=encoding, random_key=lambda: uuid4().hex)
+    make_parser = partial(parser, form, key=key, key_field=key_field, encoding=encoding)
     progress = Progress()
     options = ProducerSettings(aggregate=aggregate, ordered=ordered)
     began = time.monotonic()
     try:
         with _opened(file) as source:
-            trio.run(_put, settings, options, source, parse, progress, form == "file", rate or math.inf)
+            trio.run(_put, settings, options, source, make_parser, progress, form == "file", rate or math.inf)
     finally:
-        if progress.taken:
+        if progress.taken or progress.empty_lines:
             write_note(f"{progress}, in {time.monotonic() - began:.1f} s")
         if as_json:
             write_json(progress.as_json(time.monotonic() - began))
@@ -100,7 +107,7 @@ async def _put(
     settings: Settings,
     options: ProducerSettings,
     source: Source,
-    parse: Parse,
+    make_parser: Callable[..., Parse],
     progress: Progress,
     whole: bool,  # noqa: FBT001 - trio.run passes on positional arguments only
     rate: float,
@@ -112,6 +119,7 @@ async def _put(
             nursery.start_soon(_interrupt, signals)
             with suppress(DeliveryError):  # `progress` has counted them
                 async with open_producer(kinesis, settings=options, observer=progress) as producer:
+                    parse = make_parser(other_key=lambda: None if producer.is_auto else uuid4().hex)
                     await put_lines(producer, source, parse, progress, whole=whole, rate=rate)
             nursery.cancel_scope.cancel()
 

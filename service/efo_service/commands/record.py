@@ -20,6 +20,7 @@ from efo.testing.recording.writer import RecordingWriter
 from efo_service.commands.options import ConfigFile, Json
 from efo_service.commands.output import write_json, write_line, write_note
 from efo_service.commands.tail import parse_start
+from efo_service.config.dynamodb import tags_of
 from efo_service.config.loading import load_for_stream
 from efo_service.config.settings import Settings
 from efo_service.errors import UnavailableError, UsageError
@@ -101,7 +102,8 @@ async def _record(
 
             nursery.start_soon(until_signal)  # from the start: a consumer may take minutes to become ACTIVE
             async with open_stream(settings.kinesis) as kinesis:
-                consumer = await Registration(kinesis.control_plane, name).ensure()
+                tags = tags_of(settings.consumer.tags)
+                consumer = await Registration(kinesis.control_plane, name, tags=tags).ensure()
                 if sys.stderr.isatty():
                     nursery.start_soon(_show_progress, writer)
                 recorder = StreamRecorder(

@@ -16,9 +16,10 @@ import trio
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from efo.errors import ResourceNotFoundError
+from efo.errors import ConfigurationError, ResourceNotFoundError
 from efo.kinesis.client import KinesisClient
 from efo.model import Position, Record
+from efo.settings import pinned
 from efo_service.commands.options import ConfigFile, Json
 from efo_service.commands.output import write_note
 from efo_service.config.loading import load_for_stream
@@ -190,7 +191,10 @@ def parse_start(text: str, now: float) -> Position:
             f"--from {text}: expected latest, trim_horizon, a time with its zone like 2026-01-31T12:00:00Z, or how "
             "long ago, like -15m"
         )
-    return Position.at_timestamp(at)
+    try:
+        return pinned(Position.at_timestamp(at), now, "--from")
+    except ConfigurationError as error:
+        raise UsageError(str(error)) from None
 
 
 def parse_until(text: str, now: float) -> float:

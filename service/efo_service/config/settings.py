@@ -14,6 +14,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from efo.arn import parse_consumer, parse_stream
 from efo.aws.role import AssumedRole
+from efo.checks import check_tags
 from efo.errors import ConfigurationError
 from efo.model import Position
 from efo.protocol.aggregation import AggregateMode
@@ -25,8 +26,10 @@ from efo.settings import (
     TRIM_HORIZON,
     OnServiceError,
     ReadMode,
+    refuse_future,
 )
 from efo_service.config.cloudwatch import CloudWatchSettings
+from efo_service.config.dynamodb import tags_of
 from efo_service.config.leases import LeaseSettings
 from efo_service.config.pipeline import PipelineSettings
 from efo_service.config.relay import RelaySettings
@@ -59,6 +62,10 @@ def _check_position(value: object) -> str:
         ) from None
     if time.tzinfo is None:
         raise ValueError(f"the time {text!r} has no time zone: write {time.isoformat()}Z for UTC")
+    try:
+        refuse_future(time.timestamp(), datetime.now(UTC).timestamp(), repr(text))
+    except ConfigurationError as error:
+        raise ValueError(str(error)) from None
     return text
 
 
@@ -142,6 +149,14 @@ class KinesisSettings(Section):
         return parse_stream(self.stream)[0]
 
 
+def _check_consumer_tags(value: str) -> str:
+    try:
+        check_tags("tags", tags_of(value))
+    except ConfigurationError as error:
+        raise ValueError(str(error).removeprefix("tags: ")) from None
+    return value
+
+
 class ConsumerSettings(Section):
     """The fan-out consumer, and how it reads the stream."""
 
@@ -155,6 +170,11 @@ class ConsumerSettings(Section):
         None,
         description="ARN of a fan-out consumer that somebody else registers, as in another account, instead of a name.",
         examples=["arn:aws:kinesis:eu-west-1:123456789012:stream/orders/consumer/efo:1700000000"],
+    )
+    tags: Annotated[str, AfterValidator(_check_consumer_tags)] = Field(
+        "",
+        description="Tags that the fan-out consumer gets when efo registers it: NAME=VALUE, separated by commas.",
+        examples=["team=orders"],
     )
     initial_position: InitialPosition = Field(
         "trim_horizon",
@@ -198,9 +218,9 @@ class ConsumerSettings(Section):
         60.0, description="How long this worker does not take the lease of an isolated shard again."
     )
     aggregates: AggregateMode = Field(
-        AggregateMode.FILTER,
-        description="User records of other shards in KPL aggregates: filter omits them, drop omits the aggregate (as"
-        " KCL), keep omits none.",
+        AggregateMode.DEDUPLICATE,
+        description="User records of an aggregate outside the shard's range: deduplicate omits what the KPL puts again"
+        " after a reshard, filter all of them, drop the whole aggregate (as KCL), keep none.",
     )
 
     @property
@@ -214,6 +234,9 @@ class ConsumerSettings(Section):
             raise ValueError("name and arn are the same consumer's: remove one of them")
         if self.arn is not None and self.read_mode == "polling":
             raise ValueError("arn has no effect with read_mode = polling, which needs no fan-out consumer: remove it")
+        if self.tags and (self.arn is not None or self.read_mode == "polling"):
+            why = "arn, whose consumer somebody else registers" if self.arn else "read_mode = polling"
+            raise ValueError(f"tags has no effect with {why}: remove it")
         return self
 
     @property

@@ -6,6 +6,7 @@ from efo.protocol.assignment.balance import balanced_assignment, weighted_assign
 from efo.protocol.assignment.placement import zone_assignment
 from efo.protocol.assignment.view import Assignment
 from efo.settings import LEASE_CLEANUP_AFTER, ConsumerSettings
+from efo_service.config.dynamodb import tags_of
 from efo_service.config.leases import LeaseSettings
 from efo_service.config.settings import Settings
 
@@ -16,6 +17,7 @@ def consumer_settings(settings: Settings) -> ConsumerSettings:
     return ConsumerSettings(
         consumer_name=consumer.consumer_name,
         consumer_arn=consumer.arn,
+        consumer_tags=tags_of(consumer.tags),
         initial_position=consumer.position,
         read_mode=consumer.read_mode,
         poll_interval=consumer.poll_seconds,

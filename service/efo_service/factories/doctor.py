@@ -22,11 +22,13 @@ from efo_service.factories.kafka import kafka_options
 from efo_service.factories.kinesis import open_stream
 from efo_service.factories.lease_store import inspectable_leases
 from efo_service.operations.doctor.endpoint import NEEDED, StreamLocation, endpoint_checks, through
+from efo_service.operations.doctor.identity import identity_checks
 from efo_service.operations.doctor.kinesis import kinesis_checks
 from efo_service.operations.doctor.leases import lease_checks
 from efo_service.operations.doctor.machine import MIB, disk_check, java_check, port_check
 from efo_service.operations.doctor.running import Check, missing_package, untested
 from efo_service.operations.doctor.shared import Shared
+from efo_service.relay.errors import SinkError
 from efo_service.relay.object_store.url import StoreUrl
 from efo_service.spark.java import find_java
 
@@ -52,7 +54,14 @@ async def open_checks(settings: Settings, seconds: float) -> AsyncIterator[list[
             consumer = settings.consumer
             stream = kinesis_checks(kinesis.get, consumer.consumer_name, NEEDED, consumer.read_mode)
             cloudwatch = _cloudwatch(settings)
-            yield [*way, *stream, *_leases(settings), *_sink(settings, seconds), *cloudwatch, *_machine(settings)]
+            identity = identity_checks(
+                kinesis.get,
+                lambda: inspectable_leases(settings),
+                lambda: _streams_of_topics(settings),
+                consumer.position,
+            )
+            sink = _sink(settings, seconds)
+            yield [*way, *stream, *_leases(settings), *sink, *identity, *cloudwatch, *_machine(settings)]
             nursery.cancel_scope.cancel()
 
 
@@ -122,6 +131,24 @@ def _log_checks(settings: Settings, topics: Mapping[str, str]) -> list[Check]:
     from efo_service.operations.doctor.files import log_checks  # noqa: PLC0415 - the same
 
     return log_checks(root, topics, settings.kinesis.stream_name)
+
+
+def _streams_of_topics(settings: Settings) -> dict[str, float]:
+    """Return when the streams were created that the topics of the log are of, as far as they say it."""
+    relay = settings.relay
+    topics = [settings.topic] * (relay.sink == "log")
+    if relay.dead_letters is not None and relay.sink != "kafka":
+        topics.append(relay.dead_letters)
+    if not topics:
+        return {}
+    from efo_service.relay.readable import open_readable  # noqa: PLC0415 - pyarrow is slow to import
+
+    log, found = open_readable(relay.log_root), dict[str, float]()
+    for topic in topics:
+        with suppress(SinkError):  # there is none yet, or another check says what is wrong
+            if (created_at := log.catalog(topic).stream_created_at) is not None:
+                found[log.where(topic)] = created_at
+    return found
 
 
 def _system(relay: RelaySettings) -> str:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from contextlib import AbstractAsyncContextManager
 
+import trio
+
 from efo.kinesis.aws.client import open_kinesis
 from efo.kinesis.client import KinesisClient
+from efo.kinesis.identity import StreamIdentity
 from efo_service.config.settings import KinesisSettings
 
 
@@ -20,3 +23,14 @@ def open_stream(settings: KinesisSettings) -> AbstractAsyncContextManager[Kinesi
         role=settings.role,
         proxy_url=settings.proxy,
     )
+
+
+async def created_within(settings: KinesisSettings, seconds: float) -> float | None:
+    """Return when the stream of [kinesis] was created, None if the service does not tell it.
+
+    Raises trio.TooSlowError, and EfoError.
+    """
+    with trio.fail_after(seconds):
+        async with open_stream(settings) as kinesis:
+            described = await StreamIdentity(kinesis.control_plane).look(trio.current_time())
+            return None if described is None else described.created_at

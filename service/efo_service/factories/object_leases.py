@@ -13,6 +13,7 @@ from efo.leases.inspection import Inspection
 from efo.leases.store import LeaseStore
 from efo_service.config.settings import Settings
 from efo_service.factories.lease_store import call_timeout
+from efo_service.relay.doubt import SECONDS
 from efo_service.relay.object_leases.store import ObjectLeaseStore
 from efo_service.relay.object_store.measured import MeasuredStore
 from efo_service.relay.object_store.remote import TIMEOUT, open_store
@@ -30,7 +31,7 @@ async def open_leases_beside_log(settings: Settings, meter_provider: MeterProvid
     store: Store = await _store(settings)
     if meter_provider is not None:
         store = MeasuredStore(store, meter_provider, settings.topic)
-    async with _leases(settings, store) as leases:
+    async with _leases(settings, store, doubt=SECONDS) as leases:
         yield leases
 
 
@@ -55,6 +56,6 @@ async def _store(settings: Settings) -> Store:
     return await trio.to_thread.run_sync(open_store, replace(url, options={**url.options, "timeout_seconds": seconds}))
 
 
-def _leases(settings: Settings, store: Store) -> ObjectLeaseStore:
+def _leases(settings: Settings, store: Store, doubt: float = 0.0) -> ObjectLeaseStore:
     application, stream = settings.consumer.application, settings.kinesis.stream_name
-    return ObjectLeaseStore(store, application, stream, timeout=call_timeout(settings.leases))
+    return ObjectLeaseStore(store, application, stream, timeout=call_timeout(settings.leases), doubt=doubt)

@@ -12,12 +12,10 @@ import structlog
 import trio
 from opentelemetry.metrics import MeterProvider
 
-from efo.errors import EfoError
-from efo.retrying import retry
 from efo_service.config.settings import Settings
 from efo_service.factories.log import maintained, retention_rules
-from efo_service.relay.destination import Destination, SinkReports, SinkRetries
-from efo_service.relay.errors import SinkError
+from efo_service.relay import doubt
+from efo_service.relay.destination import Destination, SinkReports, SinkRetries, repeated
 from efo_service.relay.log.catalog import check_topic_name
 from efo_service.relay.mapping import Extractor
 from efo_service.relay.object_log import keys
@@ -31,8 +29,8 @@ from efo_service.relay.object_store.repeating import RepeatingStore
 from efo_service.relay.object_store.store import Store
 from efo_service.relay.object_store.url import StoreUrl
 
-RETRIES: Final = SinkRetries(initial=0.2, limit=20.0, jitter=0.5, isolates=False)
-"""A store that does not answer, or asks to come back later."""
+RETRIES: Final = SinkRetries(initial=0.2, limit=20.0, jitter=0.5, isolates=False, doubt=doubt.SECONDS)
+"""A store that does not answer, or asks to come back later; and a log that looks damaged, in one answer of many."""
 _INTERVAL: Final = 5.0
 """Seconds between two tries to reach a store at the start."""
 
@@ -54,7 +52,9 @@ async def open_object_log(
     opened = await trio.to_thread.run_sync(open_store, url)
     store: Store = RepeatingStore(MeasuredStore(opened, meter_provider, check_topic_name(topic)))
     checking = partial(_check, store, url, topic, settings.kinesis.stream_name)
-    found = await _waiting(checking, settings.relay.retry_seconds, reports)
+    retries = replace(RETRIES, seconds=settings.relay.retry_seconds)
+    at_start = replace(retries, initial=_INTERVAL, limit=_INTERVAL, jitter=0.0)
+    found = await repeated(partial(trio.to_thread.run_sync, checking), at_start, reports)
     if found.keeps_versions:
         structlog.get_logger().warning(
             "bucket_keeps_versions",
@@ -64,27 +64,10 @@ async def open_object_log(
     maintenance = Maintenance(store, topic, retention_rules(settings.relay))
     async with maintained(maintenance.run, topic, settings.relay.maintenance_interval):
         sink = ObjectLogSink(store, topic, extract=extract)
-        yield Destination(sink, replace(RETRIES, seconds=settings.relay.retry_seconds), reports)
+        yield Destination(sink, retries, reports)
 
 
 def _check(store: Store, url: StoreUrl, topic: str, stream: str) -> Probe:
     found = probe(store, keys.PROBES, has_generations=url.scheme == "gs")
     check_topic(store, topic, stream)
-    return found
-
-
-async def _waiting(checking: partial[Probe], seconds: float, reports: SinkReports) -> Probe:
-    """Check until the store answers."""
-
-    def failed(error: EfoError, delay: float) -> None:
-        assert isinstance(error, SinkError)  # noqa: S101 - nothing else is retryable there
-        reports.retried("start", error, delay)
-
-    found = await retry(
-        partial(trio.to_thread.run_sync, checking),
-        lambda: _INTERVAL,
-        seconds=seconds,
-        on_failure=failed,
-    )
-    reports.succeeded("start")
     return found

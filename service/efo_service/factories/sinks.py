@@ -7,14 +7,11 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from typing import Final
 
-import structlog
-import trio
 from opentelemetry.metrics import MeterProvider, NoOpMeterProvider
 from opentelemetry.trace import Tracer
 
 from efo.arn import parse_stream
-from efo.events import Observer, RecordDeadLettered, RecordSkipped, ignore_events
-from efo.telemetry.outages import Outage
+from efo.events import Observer, RecordDeadLettered, RecordSkipped, SinkRecovered, SinkRetried, ignore_events
 from efo_service.config.settings import Settings
 from efo_service.errors import UnavailableError
 from efo_service.factories.kafka import kafka_options
@@ -25,7 +22,6 @@ from efo_service.relay.mapping import Extractor, load_extractor
 from efo_service.relay.measured import SinkMeter
 from efo_service.relay.plugins import SinkContext, open_plugin
 from efo_service.relay.write_buffer import Refused
-from efo_service.telemetry.logs import log_outage
 
 SYSTEMS: Final = {"log": "efo_log", "jsonl": "efo_jsonl", "kafka": "kafka"}
 """The name of each kind of sink in metrics (OpenTelemetry: messaging.system). Others have their own."""
@@ -40,9 +36,9 @@ async def open_sink(
 ) -> AsyncIterator[Destination]:
     """Open the sink of [relay], with what happens to records that it refuses.
 
-    `observer`: gets an event for each record that is skipped or dead-lettered. `meter_provider`: counts what the sink
-    does, and the requests to an object store. `tracer`: makes a span of each commit. Raises ConfigurationError,
-    SinkError.
+    `observer`: gets an event for each record that is skipped or dead-lettered, and for each retry of the sink.
+    `meter_provider`: counts what the sink does, and the requests to an object store. `tracer`: makes a span of each
+    commit. Raises ConfigurationError, SinkError.
     """
     relay = settings.relay
     extract = load_extractor(relay.trace_extractor) if relay.trace_extractor else None
@@ -134,13 +130,12 @@ async def _open_kafka(
 
 
 class _Reports:
-    """Implements SinkReports. Logs outages of a sink, a line when one begins and when it ends; each retry at "debug".
+    """Reports what a sink does as events, and counts it. Implements SinkReports.
 
     `action`: what happens to a record that the sink refuses.
     """
 
     def __init__(self, meter: SinkMeter, observer: Observer, action: str) -> None:
-        self._outage = Outage("sink")
         self._meter = meter
         self._observer = observer
         self._action = action
@@ -148,28 +143,16 @@ class _Reports:
 
     def retried(self, shard_id: str, error: SinkError, seconds: float) -> None:
         """Note that a shard's sink failed, and is tried again in some seconds."""
-        for began in self._outage.failed(shard_id, trio.current_time(), error.error_type, str(error), shard_id):
-            log_outage(began)
         self._meter.retried(error)
-        structlog.get_logger().debug(
-            "sink_retried",
-            shard_id=shard_id,
-            error_type=error.error_type,
-            message=str(error),
-            seconds=round(seconds, 3),
-        )
+        self._observer(SinkRetried(shard_id, error.error_type, str(error), seconds))
 
-    def succeeded(self, shard_id: str) -> None:
-        """Note that a shard's sink works."""
-        for ended in self._outage.succeeded(shard_id, trio.current_time()):
-            log_outage(ended)
+    def recovered(self, shard_id: str) -> None:
+        """Note that a shard's sink works again, after it failed."""
+        self._observer(SinkRecovered(shard_id))
 
     def refused(self, shard_id: str, refused: Refused) -> None:
         """Note that a record that the sink refuses was dead-lettered or skipped."""
         at, reason = refused
-        structlog.get_logger().warning(
-            "record_refused", shard_id=shard_id, record=str(at), reason=reason, action=self._action
-        )
         event = RecordSkipped if self._action == "skip" else RecordDeadLettered
         error_type = RecordRefusedError.error_type
-        self._observer(event(shard_id, at.sequence_number, at.sub_sequence_number, error_type))
+        self._observer(event(shard_id, at.sequence_number, at.sub_sequence_number, error_type, reason))

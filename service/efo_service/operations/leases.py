@@ -15,11 +15,14 @@ from efo.errors import ConfigurationError
 from efo.foreign_errors import reason_of
 from efo.leases.lease_row import LeaseRow
 from efo.leases.store import LeaseStore
-from efo.model import MAX_SEQUENCE_DIGITS, Checkpoint, Lease, Shard, is_shard_id
+from efo.model import MAX_SEQUENCE_DIGITS, Checkpoint, Lease, Position, Shard, is_shard_id
+from efo.protocol.identity import are_same
+from efo.settings import pinned
 from efo.text import decode
 from efo_service.errors import UsageError
 
-EXPORT_VERSION: Final = 1
+EXPORT_VERSION: Final = 2
+"""Since 2, a lease names its stream, and since when its records are unread. Both versions are read."""
 
 
 async def select_leases(store: LeaseStore, keys: Sequence[str], *, select_all: bool = False) -> list[Lease]:
@@ -117,13 +120,17 @@ def parse_target(text: str) -> Target:
 def resolve_time(target: Target, now: float) -> Target:
     """Return the target with the time of LATEST set to `now`, the service's time (rule R4).
 
-    Raises UsageError if the target is in the future.
+    Raises UsageError if the target is in the future, by more than the error of a clock.
     """
     if target.checkpoint == Checkpoint.LATEST:
         return Target(Checkpoint.LATEST, now)
-    if target.starts_at is not None and target.starts_at > now:
-        raise UsageError("--to: the time is in the future, where Kinesis refuses to start reading")
-    return target
+    if target.starts_at is None:
+        return target
+    try:
+        position = pinned(Position.at_timestamp(target.starts_at), now, "--to")
+    except ConfigurationError as error:
+        raise UsageError(str(error)) from None
+    return Target(target.checkpoint, position.timestamp)
 
 
 def leases_to_reset(leases: Sequence[Lease], target: Target) -> list[Lease]:
@@ -137,19 +144,29 @@ def leases_to_reset(leases: Sequence[Lease], target: Target) -> list[Lease]:
     return [lease for lease in leases if target.checkpoint != Checkpoint.LATEST or not lease.is_finished]
 
 
-def missing_leases(shards: Iterable[Shard], leases: Iterable[Lease], target: Target) -> list[Lease]:
+def missing_leases(
+    shards: Iterable[Shard], leases: Iterable[Lease], target: Target, created_at: float | None = None
+) -> list[Lease]:
     """Return the leases to create in a reset of all shards: those of listed shards that have no lease.
+
+    `created_at`: when the stream was created, None if unknown.
 
     Leases of finished shards are cleaned up after some time, although their records may still exist. With LATEST these
     shards stay finished. The end of a parent would create the lease of an open child at TRIM_HORIZON; with LATEST, this
     lease is created here first.
     """
     known = {lease.key for lease in leases}
-    return [_new_lease(shard, target) for shard in shards if shard.shard_id not in known]
+    return [_new_lease(shard, target, created_at) for shard in shards if shard.shard_id not in known]
 
 
-def _new_lease(shard: Shard, target: Target) -> Lease:
-    lease = Lease(shard.shard_id, Checkpoint.SHARD_END, parents=shard.parents, hash_key_range=shard.hash_key_range)
+def _new_lease(shard: Shard, target: Target, created_at: float | None) -> Lease:
+    lease = Lease(
+        shard.shard_id,
+        Checkpoint.SHARD_END,
+        parents=shard.parents,
+        hash_key_range=shard.hash_key_range,
+        stream_created_at=created_at,
+    )
     if target.checkpoint == Checkpoint.LATEST and not shard.is_open:
         return lease
     return replace(lease, checkpoint=target.checkpoint, latest_at=target.starts_at)
@@ -174,7 +191,7 @@ def finished_parents(lease: Lease, leases: Iterable[Lease]) -> list[Lease]:
 class Export(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Leases as a JSON document, for import into another store. Names and values are those of KCL's lease table."""
 
-    version: Literal[1]
+    version: Literal[1, 2]
     application: str
     stream: str
     leases: tuple[LeaseRow, ...]
@@ -238,7 +255,7 @@ def plan_import(imported: Iterable[Lease], rows: Iterable[Lease]) -> ImportPlan:
         row = known.get(lease.key)
         if row is None:
             new.append(lease)
-        elif _position(row) == _position(lease):
+        elif _position(row) == _position(lease) and _may_be_of_one_stream(row, lease):
             same.append(row)
         else:
             changed.append((row, lease))
@@ -254,9 +271,17 @@ async def apply_import(store: LeaseStore, plan: ImportPlan) -> None:
         if not await store.create(lease):
             raise UsageError(f"{lease.key} was created during the import: run the import again")
     for row, lease in plan.changed:
+        if not _may_be_of_one_stream(row, lease):
+            await store.delete(row.key)
+            await store.create(lease)
+            continue
         if lease.children:
             await store.save_children(row, lease.children)
         await store.reset(row, lease.checkpoint, lease.latest_at)
+
+
+def _may_be_of_one_stream(row: Lease, lease: Lease) -> bool:
+    return are_same(row.stream_created_at, lease.stream_created_at) is not False
 
 
 def _position(lease: Lease) -> tuple[Checkpoint, float | None]:

@@ -36,11 +36,13 @@ class Source(Protocol):
 class Progress:
     """What `efo put` has done so far. `latency`: the highest, in seconds. An observer of its producer.
 
-    `taken`: records that were read and put. `stored`, `failed`: what became of them. `kinesis_records`: what they were
-    stored as. `again`: Kinesis records that were sent again. `requests`: of PutRecords.
+    `taken`: records that were read and put. `empty_lines`: lines that were left out. `stored`, `failed`: what became of
+    the records. `kinesis_records`: what they were stored as. `again`: Kinesis records that were sent again. `requests`:
+    of PutRecords.
     """
 
     taken: int = 0
+    empty_lines: int = 0
     data_bytes: int = 0
     stored: int = 0
     failed: int = 0
@@ -70,6 +72,7 @@ class Progress:
         """Return the summary."""
         return {
             "records": self.taken,
+            "empty_lines": self.empty_lines,
             "data_bytes": self.data_bytes,
             "stored": self.stored,
             "failed": self.failed,
@@ -82,7 +85,8 @@ class Progress:
 
     def __str__(self) -> str:
         failed = f", {self.failed:,} failed" if self.failed else ""
-        return f"{self.taken:,} records put, {self.stored:,} stored{failed}"
+        empty = f"; empty lines left out: {self.empty_lines:,}" if self.empty_lines else ""
+        return f"{self.taken:,} records put, {self.stored:,} stored{failed}{empty}"
 
 
 async def put_lines(
@@ -128,3 +132,4 @@ async def _put_lines(
                 raise UsageError(f"line {number}: {reason_of(error)}") from None
             progress.taken += 1
             progress.data_bytes += len(record.data)
+        progress.empty_lines = lines.empty

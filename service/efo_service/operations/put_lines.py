@@ -25,12 +25,16 @@ Parse = Callable[[int, bytes], ProducerRecord[bytes]]
 
 
 class Lines:
-    """Splits what arrives into lines; with `whole`, all of it is one. A line has no line break at its end."""
+    """Splits what arrives into lines; with `whole`, all of it is one. A line has no line break at its end.
+
+    `empty`: how many were left out, since Kinesis takes no record without data.
+    """
 
     def __init__(self, *, whole: bool = False) -> None:
         self._whole = whole
         self._rest = bytearray()
         self._number = 0
+        self.empty = 0
 
     def feed(self, content: bytes) -> Iterator[tuple[int, bytes]]:
         """Yield the lines that end in this content, with their numbers. Empty lines are left out. Raises UsageError."""
@@ -46,7 +50,8 @@ class Lines:
 
     def end(self) -> Iterator[tuple[int, bytes]]:
         """Yield the last line, if it did not end with a line break."""
-        yield from self._line(bytes(self._rest))
+        if self._rest or self._whole:
+            yield from self._line(bytes(self._rest))
 
     def _line(self, line: bytes) -> Iterator[tuple[int, bytes]]:
         self._number += 1
@@ -56,32 +61,35 @@ class Lines:
             line = without_mark(line)
         if line:
             yield self._number, line
+        else:
+            self.empty += 1
 
 
 def parser(
-    form: Format, *, key: str | None, key_field: str | None, encoding: Encoding, random_key: Callable[[], str]
+    form: Format, *, key: str | None, key_field: str | None, encoding: Encoding, other_key: Callable[[], str | None]
 ) -> Parse:
     """Return a function that makes a record of a line.
 
     `key`: the partition key of all records. `key_field`: a field of the JSON object in each line that has its key.
-    Without both, each record has a key of its own, `random_key`. `encoding`: of values in JSON.
+    Without both, each record has the key that `other_key` returns. `encoding`: of values in JSON.
     """
     if form == "json":
         return lambda number, line: _from_json(number, line, encoding, key)
     if key_field is not None:
         return lambda number, line: ProducerRecord(line, _field(number, _object(number, line), key_field))
-    return lambda _number, line: ProducerRecord(line, random_key() if key is None else key)
+    return lambda _number, line: ProducerRecord(line, other_key() if key is None else key)
 
 
 def _from_json(number: int, line: bytes, encoding: Encoding, key: str | None) -> ProducerRecord[bytes]:
     members = _object(number, line)
     value = members.get("value")
     if not isinstance(value, str):
-        raise UsageError(f'line {number}: expected an object with "key" and "value", which are texts')
+        raise UsageError(f'line {number}: expected an object with "value", and "key" where it has one, which are texts')
     explicit = members.get("explicit_hash_key")
     if explicit is not None and not isinstance(explicit, str):
         raise UsageError(f"line {number}: explicit_hash_key is no text of decimal digits")
-    return ProducerRecord(_decoded(number, value, encoding), key or _field(number, members, "key"), explicit)
+    own = None if members.get("key") is None else _field(number, members, "key")  # null: it was put without one
+    return ProducerRecord(_decoded(number, value, encoding), key or own, explicit)
 
 
 def _decoded(number: int, value: str, encoding: Encoding) -> bytes:

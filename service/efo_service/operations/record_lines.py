@@ -65,7 +65,8 @@ def _text(width: int | None, shard_id: str, record: Record) -> bytes:
     at = record.approximate_arrival_timestamp
     time = datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z") if at else "-"
     data = record.data if width is None else record.data[: _BYTES_PER_CELL * width]
-    text = printable(f"{time} {shard_id} {record.partition_key} {data.decode(errors='backslashreplace')}")
+    key = "-" if record.partition_key is None else record.partition_key
+    text = printable(f"{time} {shard_id} {key} {data.decode(errors='backslashreplace')}")
     if width is not None and cell_len(text) > width:
         text = set_cell_size(text, max(0, width - 1)) + "…"
     return text.encode(errors="backslashreplace") + b"\n"

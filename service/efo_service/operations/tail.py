@@ -24,13 +24,13 @@ from efo.errors import (
     ThrottledError,
     TransportError,
 )
-from efo.events import AggregateDamaged, Event
+from efo.events import AggregateDamaged, Event, RecordsFiltered
 from efo.exception_groups import collapse_groups
 from efo.kinesis.client import KinesisClient
 from efo.model import Checkpoint, Position, PositionType, Record, Shard, ShardRead
 from efo.protocol.aggregation import AggregateMode
 from efo.protocol.backoff import Backoff
-from efo.protocol.lineage import without_ancestors
+from efo.protocol.lineage import ancestor_ranges, without_ancestors
 from efo.retrying import retry
 from efo_service.errors import UsageError
 from efo_service.operations.tail_plan import Reading, TailPlan
@@ -64,13 +64,14 @@ class Tail:
     keeps: Callable[[Record], bool] | None = None
     shards: tuple[str, ...] = ()
     interval: float = 1.0
-    aggregates: AggregateMode = AggregateMode.FILTER
+    aggregates: AggregateMode = AggregateMode.DEDUPLICATE
 
 
 class Tailer:
     """Reads a stream for one Tail. `show` and `note` are called in order, and must not block for long.
 
     `random`: for the backoff. `shown`, `skipped`: how many records were shown, and how many `keeps` has refused.
+    `filtered`: how many user records of aggregates were not shown, since an application does not get them either.
     """
 
     def __init__(
@@ -90,10 +91,12 @@ class Tailer:
         self._noted: set[str] = set()
         self._backoffs: dict[str, Backoff] = {}
         self._plan = TailPlan(Checkpoint.TRIM_HORIZON, None, interval=tail.interval)
+        self._listed: dict[str, Shard] = {}
         self._calls = 0
         self._wake = trio.Event()
         self.shown = 0
         self.skipped = 0
+        self.filtered = 0
 
     async def run(self) -> None:
         """Read until the limit or the end is reached; without both, for ever. Raises EfoError, and what `show` raises.
@@ -120,7 +123,8 @@ class Tailer:
         lags = [reading.behind for reading in self._plan.readings.values() if reading.behind is not None]
         lag = f"up to {max(lags) / 1000:,.1f} s behind the tip" if lags else "no response yet"
         skipped = f"; {self.skipped:,} records do not match" if self.skipped else ""
-        return f"{len(self._plan.readings)} shards, {lag}{skipped}"
+        filtered = f"; {self.filtered:,} of aggregates are filtered out" if self.filtered else ""
+        return f"{len(self._plan.readings)} shards, {lag}{skipped}{filtered}"
 
     @property
     def _is_full(self) -> bool:
@@ -132,7 +136,7 @@ class Tailer:
     async def _begin(self) -> None:
         """List the shards, and make the plan."""
         tail, control_plane = self._tail, self._kinesis.control_plane
-        shards = await control_plane.list_shards()
+        shards = self._known(await control_plane.list_shards())
         _check_shards(tail.shards, shards)
         now = self._now()  # known since the first response
         since = now if tail.start.type is PositionType.LATEST else tail.start.timestamp
@@ -195,7 +199,10 @@ class Tailer:
 
     async def _deliver(self, reading: Reading, records: tuple[Record, ...]) -> None:
         """Show the user records that match, until the limit is reached."""
-        deaggregator = Deaggregator(reading.shard_id, reading.hash_key_range, self._tail.aggregates, self._observe)
+        ancestors = ancestor_ranges(reading.shard_id, {}, self._listed)
+        deaggregator = Deaggregator(
+            reading.shard_id, reading.hash_key_range, self._tail.aggregates, self._observe, ancestors
+        )
         for part in deaggregator.deaggregate(records, Checkpoint.TRIM_HORIZON):
             if self._is_full:
                 return
@@ -212,21 +219,37 @@ class Tailer:
         """List the shards. Raises ServiceError if repeating cannot help."""
         backoff = self._new_backoff("")
         listing = self._kinesis.control_plane.list_shards
-        return await retry(listing, backoff.next, on_failure=lambda error, _: self._note_once(error))
+        return self._known(await retry(listing, backoff.next, on_failure=lambda error, _: self._note_once(error)))
+
+    def _known(self, shards: Sequence[Shard]) -> Sequence[Shard]:
+        self._listed = {shard.shard_id: shard for shard in shards}
+        return shards
 
     def _new_backoff(self, key: str) -> Backoff:
         self._backoffs[key] = Backoff(self._random, initial=_FIRST_BACKOFF, limit=_MAX_BACKOFF)
         return self._backoffs[key]
 
     def _note_once(self, error: EfoError) -> None:
-        if error.error_type not in self._noted:
-            self._noted.add(error.error_type)
+        if self._is_new(error.error_type):
             advice = ""
             if isinstance(error, ThrottledError):
                 advice = ": all callers of GetRecords share 5 calls per second and 2 MiB/s of each shard"
             self._note(f"{error}{advice}; trying again")
 
+    def _is_new(self, what: str) -> bool:
+        """Return whether this was not noted before."""
+        is_new = what not in self._noted
+        self._noted.add(what)
+        return is_new
+
     def _observe(self, event: Event) -> None:
+        if isinstance(event, RecordsFiltered):
+            self.filtered += event.records
+            if self._is_new(f"filtered {event.shard_id}"):
+                self._note(
+                    f"{event.shard_id} {event.sequence_number}: {event.records} user records of an aggregate are"
+                    f" outside the shard's hash-key range and not shown ([consumer] aggregates is {event.mode})"
+                )
         if isinstance(event, AggregateDamaged):
             self._note(
                 f"{event.shard_id} {event.sequence_number} is a damaged aggregate, shown as it is: {event.problem}"

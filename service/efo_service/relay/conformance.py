@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Final, Protocol
 
+import msgspec
 import trio
 import trio.testing
 
@@ -68,6 +69,19 @@ async def committed_records_are_written_once_and_in_order(kind: SinkUnderTest) -
         _expect(kind, 5)
         await commit(shard, 7, 5)
     _expect(kind, 12)
+
+
+async def records_without_a_partition_key_have_no_key(kind: SinkUnderTest) -> None:
+    """Those of streams with the record distribution strategy AUTO, between others."""
+    mixed = tuple(
+        msgspec.structs.replace(record, partition_key=None) if number % 2 else record
+        for number, record in enumerate(records(5))
+    )
+    async with kind.open() as sink, sink.open(STREAM, SHARD) as shard:
+        await shard.commit([shard.prepare(part) for part in (mixed[:3], mixed[3:4], mixed[4:])])
+    mapping = RecordMapping(STREAM, SHARD)
+    found = list(kind.read(SHARD))
+    _check(found == [mapping.message(record) for record in mixed], "a record without a partition key has the key None")
 
 
 async def prepared_records_are_not_written(kind: SinkUnderTest) -> None:
@@ -200,6 +214,7 @@ async def _commit_as_another_worker(kind: SinkUnderTest) -> bool:
 
 CHECKS: Final[tuple[Callable[[SinkUnderTest], Awaitable[None]], ...]] = (
     committed_records_are_written_once_and_in_order,
+    records_without_a_partition_key_have_no_key,
     prepared_records_are_not_written,
     a_part_is_at_least_as_large_as_its_data,
     records_are_prepared_while_a_commit_runs,

@@ -2,6 +2,7 @@
 
     {"key":"customer-7","value":"eyJpZCI6MX0=","timestamp":1700000000123,"headers":[["kinesis.stream","orders"],...]}
 
+The key of a record without a partition key is null.
 It keeps no position. After a crash, the records committed since the lease's last checkpoint are written again; a reader
 can drop such duplicates by their `kinesis.*` headers. A commit is a write and a sync. If a crash leaves an incomplete
 last line, opening the file again cuts it off, because its record was never acked.
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
+import structlog
 import trio
 
 from efo.model import Checkpoint, Record
@@ -39,7 +41,7 @@ _READ_BLOCK: Final = 64 * 1024
 class Line(msgspec.Struct, frozen=True):
     """One line. msgspec encodes bytes in base64."""
 
-    key: str
+    key: str | None
     value: str | bytes
     timestamp: int
     headers: list[tuple[str, str | None]]
@@ -53,7 +55,8 @@ def line(record: Record, mapping: RecordMapping, encoding: Encoding) -> bytes:
     message = mapping.message(record)
     value = message.value if encoding == "base64" else message.value.decode()
     headers = [(name, None if content is None else content.decode()) for name, content in message.headers]
-    return _encode(Line(message.key.decode(), value, message.timestamp, headers)) + b"\n"
+    key = None if message.key is None else message.key.decode()
+    return _encode(Line(key, value, message.timestamp, headers)) + b"\n"
 
 
 _LINE: Final = len(_encode(Line("", "", 2**63 - 1, []))) + len("\n") - 2 * len('""')
@@ -115,7 +118,10 @@ def _open_output(path: Path | None) -> Iterator[_Output]:
             except BlockingIOError as error:
                 raise SinkLockedError(f"{path} is open in another writer: give each worker a separate file") from error
             sync_directory(path.parent)
-            os.ftruncate(file.fileno(), _whole_lines(path))
+            whole = _whole_lines(path)
+            if torn := path.stat().st_size - whole:
+                structlog.get_logger().warning("incomplete_line_cut_off", path=str(path), bytes=torn)
+            os.ftruncate(file.fileno(), whole)
             output = _Output(file.fileno(), path, is_file=True)
         yield output
 

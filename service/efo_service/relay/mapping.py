@@ -1,6 +1,6 @@
 """The record mapping: the form in which every sink writes a record. Readers rely on it: docs/mapping.md.
 
-    key        the partition key, in UTF-8
+    key        the partition key, in UTF-8; null if the record has none
     value      the user record's bytes
     timestamp  the approximate arrival time, in milliseconds since the epoch
     headers    the record's origin and its metadata, in the order of HEADERS
@@ -64,9 +64,9 @@ Header = tuple[str, bytes | None]
 
 
 class Message(NamedTuple):
-    """A record as sinks write it. `timestamp`: milliseconds since the epoch."""
+    """A record as sinks write it. `key`: None without a partition key. `timestamp`: milliseconds since the epoch."""
 
-    key: bytes
+    key: bytes | None
     value: bytes
     timestamp: int
     headers: list[Header]
@@ -84,7 +84,7 @@ class RecordMapping:
     def message(self, record: Record) -> Message:
         """Return a record as sinks write it. Raises RecordRefusedError if the extractor fails."""
         return Message(
-            record.partition_key.encode(),
+            None if record.partition_key is None else record.partition_key.encode(),
             record.data,
             round(record.approximate_arrival_timestamp * 1000),
             self.headers(record),

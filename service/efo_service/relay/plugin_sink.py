@@ -21,7 +21,7 @@ from efo.checks import shown
 from efo.model import Checkpoint, Record, checkpoint_of
 from efo_service.relay.errors import SinkDefectError
 from efo_service.relay.failures import defects
-from efo_service.relay.sink import Part, ShardSink, Sink
+from efo_service.relay.sink import Part, ShardSink, Sink, identify
 
 BLOCKS_AFTER: Final = 0.5
 """Seconds. Leases are lost after some more; a commit of efo's own sinks takes a hundredth in the loop."""
@@ -76,6 +76,11 @@ class PluginSink:
     def __init__(self, sink: Sink, watch: _Watch) -> None:
         self._sink = sink
         self._watch = watch
+
+    def identify(self, created_at: float | None) -> None:
+        """Tell the sink when the stream was created, if it wants to know. Raises SinkDefectError."""
+        with defects("the stream"), self._watch.step("identify"):
+            identify(self._sink, created_at)
 
     def open(
         self, stream: str, shard_id: str, checkpoint: Checkpoint = Checkpoint.TRIM_HORIZON

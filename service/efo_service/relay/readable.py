@@ -97,6 +97,10 @@ class ReadableLog(Protocol):
         """Give shards new partitions, durably; return the numbers by shard."""
         ...
 
+    def continue_with(self, topic: str, stream: str, created_at: float) -> None:
+        """Let a topic go on with another stream of its name, durably: its partitions are read, and written no more."""
+        ...
+
 
 def open_readable(root: Path | StoreUrl) -> ReadableLog:
     """Return a log to read. Raises UnavailableError if the client of object stores is not installed."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, cast
 
 from efo.model import MAX_HASH_KEY, Record
 from efo_service.relay.errors import SinkError
@@ -19,7 +19,11 @@ _ENCRYPTION_NAME: Final = len(HEADERS[REQUIRED_HEADERS + 1])
 
 def size_of_keys(records: Records) -> int:
     """Return the bytes of the partition keys in UTF-8."""
-    keys = "".join([record.partition_key for record in records])
+    found = [record.partition_key for record in records]
+    try:
+        keys = "".join(cast("list[str]", found))
+    except TypeError:  # there is a None among them
+        keys = "".join([key or "" for key in found])
     return len(keys) if keys.isascii() else len(keys.encode())
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
 from math import inf
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import trio
 
@@ -18,6 +19,7 @@ from efo.telemetry.tracing import NO_SPAN
 from efo_service.relay.destination import Destination, SinkReports
 from efo_service.relay.errors import SinkError
 from efo_service.relay.failures import defects
+from efo_service.relay.room import Room
 from efo_service.relay.shard_writer import ShardWriter, open_writer
 from efo_service.relay.write_buffer import Group, WriteBuffer
 
@@ -94,6 +96,7 @@ async def relay_shard(
     commit_bytes: int = COMMIT_BYTES,
     pace: CommitPace | None = None,
     spans: Spans | None = None,
+    room: Room | None = None,
     rng: random.Random | None = None,
 ) -> None:
     """Relay a shard until its iteration ends, then commit the remaining records.
@@ -105,8 +108,8 @@ async def relay_shard(
     buffer fills again during a commit; when it is full, reading the shard pauses. If the sink keeps positions, the
     shard is read from the sink's position (rule R12).
 
-    `spans`: each commit group is a process span, from its first record in the buffer until its commit. `rng`: the
-    source of jitter.
+    `spans`: each commit group is a process span, from its first record in the buffer until its commit. `room`: for the
+    buffers of all shards; None: there is always room. `rng`: the source of jitter.
 
     Raises RecordRefusedError for a record that no sink takes, and SinkError for one that the sink cannot prepare, after
     a commit of what is before; IsolateShardError and SinkError; and what reading the shard raises.
@@ -121,8 +124,8 @@ async def relay_shard(
         if writer.sink.position is not None:
             shard.seek(writer.sink.position)
         shard_spans = None if spans is None else spans.of_shard(shard.shard_id)
-        limits, pace = (commit_records, commit_bytes), pace or CommitPace()
-        relay = _ShardRelay(shard, writer, dead_letters, destination.reports, limits, pace, shard_spans)
+        limits, pace, room = (commit_records, commit_bytes), pace or CommitPace(), room or Room(sys.maxsize)
+        relay = ShardRelay(shard, writer, dead_letters, destination.reports, limits, pace, room, shard_spans)
         try:
             with collapse_groups():
                 async with trio.open_nursery() as nursery:
@@ -131,12 +134,26 @@ async def relay_shard(
                 relay.check()
         finally:
             relay.end_span()
+            room.hold(relay, 0)
 
 
-class _ShardRelay:
+class Uncommitted(NamedTuple):
+    """The oldest record of a shard that is not committed.
+
+    `arrival`: when it arrived in Kinesis, in seconds since the epoch. `since`: when it came into the write buffer, by
+    the clock of trio. `error`: the failure of the sink that is tried again; None: its commit runs, or is not due yet.
+    """
+
+    arrival: float
+    since: float
+    error: SinkError | None
+
+
+class ShardRelay:
     """Fills the write buffer in one task, and commits it in another.
 
-    `limits`: at how many records and bytes the buffer is full. `_committing`: the group of the running commit.
+    `limits`: at how many records and bytes the buffer is full. `room`: for the buffers of all shards. `_committing`:
+    the group of the running commit.
     """
 
     def __init__(
@@ -147,7 +164,8 @@ class _ShardRelay:
         reports: SinkReports,
         limits: tuple[int, int],
         pace: CommitPace,
-        spans: ShardSpans | None,
+        room: Room,
+        spans: ShardSpans | None = None,
     ) -> None:
         self._shard = shard
         self._writer = writer
@@ -155,11 +173,13 @@ class _ShardRelay:
         self._reports = reports
         self._limits = limits
         self._pace = pace
+        self._room = room
         self._spans = spans
         self._buffer = WriteBuffer(shard.shard_id, writer, dead_letters, limits[1])
         self._span: ProcessSpan | None = None  # of the records in the write buffer
         self._committing: Group | None = None
         self._is_due = False  # each part may be the last one of the commit
+        self._waits_for_room = False  # so what it has is committed now
         self._ended = False
         self._error: SinkError | None = None
         self._buffer_changed = trio.lowlevel.ParkingLot()
@@ -174,8 +194,26 @@ class _ShardRelay:
                 self._error = without_tracebacks(error)  # it is raised after a commit of all records before
                 break
             del batch  # a shard waits long for the next one, and with it thousands of others
+            if self._room.is_full:
+                await self._wait_for_room()
         self._ended = True
         self._buffer_changed.unpark_all()
+
+    async def _wait_for_room(self) -> None:
+        self._waits_for_room = True
+        self._buffer_changed.unpark_all()
+        await self._room.wait(self)
+        self._waits_for_room = False
+
+    @property
+    def uncommitted(self) -> Uncommitted | None:
+        """The oldest record that is not committed, since when, and why; None if all that was read is durable."""
+        group = self._committing or self._buffer.group
+        if group is None:
+            return None
+        writers = (self._writer, self._dead_letters)
+        errors = [writer.last_error for writer in writers if writer is not None]
+        return Uncommitted(group.oldest, group.since, next(filter(None, errors), None))
 
     def check(self) -> None:
         """Raise the error that ended the filling, if one did."""
@@ -208,11 +246,18 @@ class _ShardRelay:
             group.since = trio.current_time()
             group.due = self._pace.due(group.since, group.batch.millis_behind_latest / 1000)
             group.latest = group.since + MAX_DELAY
+        self._hold()
         if self._spans is not None:
             self._span = self._span or self._spans.of_group()
             self._span.add(records)
         if is_first or self._is_due or self._is_full:
             self._buffer_changed.unpark_all()
+
+    def _hold(self) -> None:
+        """Note what the groups of this shard hold together."""
+        self._room.hold(
+            self, sum([group.size for group in (self._buffer.group, self._committing) if group is not None])
+        )
 
     def _pass(self, batch: Batch) -> None:
         """Ack a batch of which nothing is to be written: with the records before it that are not durable yet."""
@@ -226,7 +271,7 @@ class _ShardRelay:
     @property
     def _is_full(self) -> bool:
         group, (records, size) = self._buffer.group, self._limits
-        return group is not None and (group.records >= records or group.size >= size)
+        return group is not None and (group.records >= records or group.size >= size or self._waits_for_room)
 
     async def commit(self) -> None:
         """Commit the write buffer whenever it is due, until the shard has ended and all records are committed."""
@@ -247,6 +292,7 @@ class _ShardRelay:
             if group.last is not None:
                 await self._writer.commit(group.parts, group.last)
         self._committing = None
+        self._hold()
         self._shard.ack_through(group.batch, group.end)
 
     async def _wait_until_due(self) -> bool:

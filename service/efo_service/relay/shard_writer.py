@@ -14,11 +14,8 @@ from typing import Final
 
 import trio
 
-from efo.errors import EfoError, IsolateShardError, without_tracebacks
 from efo.model import Checkpoint
-from efo.protocol.backoff import Backoff
-from efo.retrying import retry
-from efo_service.relay.destination import Destination
+from efo_service.relay.destination import Destination, repeated
 from efo_service.relay.errors import SinkError, SinkFencedError
 from efo_service.relay.failures import defects
 from efo_service.relay.sink import Part, ShardSink
@@ -63,7 +60,7 @@ class ShardWriter:
         self._retries = destination.retries
         self._reports = destination.reports
         self._open = partial(destination.sink.open, stream, shard_id, checkpoint)
-        self._rng = rng or random.Random()  # noqa: S311 - jitter is no secret
+        self._rng = rng
         self._context: AbstractAsyncContextManager[ShardSink] | None = None
         self._sink: ShardSink | None = None  # the last one that was opened: it prepares records
         self._position: Checkpoint | None = None
@@ -125,39 +122,15 @@ class ShardWriter:
         )
 
     async def _repeated(self, call: Callable[[], Awaitable[object]]) -> None:
-        retries, failures, since = self._retries, 0, 0.0
-
         async def attempt() -> None:
-            nonlocal failures, since
             try:
                 with defects(self._shard_id):
                     await call()
             except SinkError as error:
-                since = since if failures else trio.current_time()
-                failures += 1
+                self.last_error = error
                 if error.reopens:
                     await self.drop()
                 raise
 
-        def failed(error: EfoError, delay: float) -> None:
-            assert isinstance(error, SinkError)  # noqa: S101 - nothing else is repeated
-            self.last_error = without_tracebacks(error)
-            self._reports.retried(self._shard_id, error, delay)
-
-        backoff = Backoff(self._rng.random, initial=retries.initial, limit=retries.limit, jitter=retries.jitter)
-        try:
-            await retry(attempt, backoff.next, seconds=retries.seconds, repeats=self._repeats, on_failure=failed)
-        except SinkError as error:
-            if isinstance(error, retries.isolating_errors):
-                raise IsolateShardError(f"{self._shard_id}: {error}") from error
-            if not (retries.isolates and self._repeats(error)):
-                raise
-            raise IsolateShardError(
-                f"{self._shard_id}: its sink has failed {failures} times in {trio.current_time() - since:.0f} s;"
-                f" the last error: {error}"
-            ) from error
+        await repeated(attempt, self._retries, self._reports, self._shard_id, self._rng)
         self.last_error = None
-        self._reports.succeeded(self._shard_id)
-
-    def _repeats(self, error: EfoError) -> bool:
-        return error.retryable and isinstance(error, self._retries.errors)

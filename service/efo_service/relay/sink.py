@@ -10,12 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
-from typing import Any, Protocol
+from typing import Any, Final, Protocol, runtime_checkable
 
 import msgspec
 
 from efo.model import Checkpoint, Record
 from efo_service.relay.errors import SinkError
+
+LOG_REMEDY: Final = (
+    "to relay it, set another [relay] topic; or stop the relay and run `efo log adopt`: its shards then continue in new"
+    " partitions of this topic"
+)
+"""What to do with a topic of the log that belongs to a former stream."""
 
 
 class Part(msgspec.Struct, frozen=True, eq=False):
@@ -91,3 +97,21 @@ class Sink(Protocol):
         may be open inside: the sink's own context is the place for one. Entering raises SinkError.
         """
         ...
+
+
+@runtime_checkable
+class Identified(Protocol):
+    """What a sink may have besides: it keeps positions, and refuses those of a former stream (rule R15)."""
+
+    def identify(self, created_at: float | None) -> None:
+        """Note when the stream was created, in seconds since the epoch; None if unknown. Called before `open`.
+
+        `open` then raises StreamRecreatedError if what the sink has belongs to a former stream of this name.
+        """
+        ...
+
+
+def identify(sink: Sink, created_at: float | None) -> None:
+    """Tell a sink when its stream was created, if it wants to know."""
+    if isinstance(sink, Identified):
+        sink.identify(created_at)

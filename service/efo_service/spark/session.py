@@ -11,6 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from efo.deserializers.compressed import MAX_SIZE
 from efo_service.spark.java import Java, find_java
 from efo_service.spark.workers import worker_environment
 
@@ -25,10 +26,14 @@ LOCAL_OPTIONS: Final = {
     "spark.sql.session.timeZone": "UTC",
     # As many tasks as cores. Spark's default of 200 tasks per shuffle only costs seconds.
     "spark.sql.shuffle.partitions": "2",
+    # Parquet's writer looks at its size after so many rows, and each may be megabytes. If they are small, it waits.
+    "spark.hadoop.parquet.page.size.row.check.min": "1",
     # Only micro-batches are of interest, so an idle query reports rarely.
     "spark.sql.streaming.noDataProgressEventInterval": "3600000",
 }
 """Where a local session differs from Spark's defaults."""
+_AVRO_LIMITS: Final = {"collectionItems": 1_000_000, "bytes": MAX_SIZE, "string": MAX_SIZE}
+"""What a value may claim before Avro's Java library makes room for it: five bytes that claim two gigabytes end Java."""
 C1_ONLY: Final = "-XX:TieredStopAtLevel=1"
 """The Java option for the C1 compiler only: it compiles fast, and the code stays slow."""
 
@@ -67,8 +72,12 @@ def spark_session(
     from pyspark.sql import SparkSession  # noqa: PLC0415 - see class_archive
 
     log_config = Path(__file__).with_name("log4j2.properties")
-    driver_options = (
-        f"{java_options or _default_java_options(java, quick=quick)} -Dlog4j2.configurationFile={log_config.as_uri()}"
+    driver_options = " ".join(
+        [
+            java_options or _default_java_options(java, quick=quick),
+            f"-Dlog4j2.configurationFile={log_config.as_uri()}",
+            *(f"-Dorg.apache.avro.limits.{name}.maxLength={limit}" for name, limit in _AVRO_LIMITS.items()),
+        ]
     )
     builder = SparkSession.builder.appName(name).master(master)
     for key, value in {**LOCAL_OPTIONS, "spark.driver.extraJavaOptions": driver_options, **options}.items():

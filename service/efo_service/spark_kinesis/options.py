@@ -13,6 +13,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from efo.errors import ConfigurationError
+from efo.settings import refuse_future
 from efo_service.config.mistakes import suggest
 from efo_service.config.settings import Settings
 from efo_service.config.streams import StreamSettings
@@ -117,6 +118,9 @@ class KinesisOptions:
                 instead = "startingTimestamp" if taken == "initialPosition" else "it registers a consumer of its own"
                 raise ConfigurationError(f"{taken} is for readStream: {instead}")
         start, end = (_milliseconds(bound) for bound in (reading.starting, reading.ending))
+        if start is not None:
+            refuse_future(start / 1000, now, "startingTimestamp")
+            start = min(start, int(now * 1000))  # as far as clocks may differ, it means now
         until = now if end is None else end / 1000
         if until > now:
             raise ConfigurationError("endingTimestamp is in the future: use readStream, or an earlier time")

@@ -16,6 +16,7 @@ from efo.kinesis.client import KinesisClient
 from efo.leases.store import LeaseStore
 from efo.model import Checkpoint, Lease, Position, Record, Shard
 from efo.protocol.aggregation import AggregateMode
+from efo.protocol.lineage import ancestor_ranges
 from efo.retrying import retry
 from efo_service.spark_kinesis.catch_up import CatchUp
 
@@ -47,6 +48,8 @@ class Probe:
         self._initial = initial
         self._aggregates = aggregates
         self._walks: dict[str, _Walk] = {}
+        self._leased: dict[str, Lease] = {}
+        self._listed: dict[str, Shard] = {}
         self._calls = trio.CapacityLimiter(_CALLS)
 
     async def wait(self, until: float | None, on_start: Callable[[CatchUp], None]) -> None:
@@ -73,10 +76,10 @@ class Probe:
     async def _round(self, catch_up: CatchUp, shards: list[Shard]) -> bool:
         """Look at each shard once; return whether all are passed."""
         try:
-            leases = {lease.key: lease for lease in await self._leases.list()}
+            leases = self._leased = {lease.key: lease for lease in await self._leases.list()}
         except LeaseStoreUnavailableError:
             return False
-        listed = {shard.shard_id: shard for shard in shards}
+        listed = self._listed = {shard.shard_id: shard for shard in shards}
         with collapse_groups():
             async with trio.open_nursery() as nursery:
                 for lease in catch_up.sync(shards, leases):
@@ -110,5 +113,6 @@ class Probe:
 
     def _following(self, shard: Shard, records: tuple[Record, ...], after: Checkpoint) -> list[Record]:
         """Return the user records after a checkpoint, as the relay hands them over."""
-        deaggregator = Deaggregator(shard.shard_id, shard.hash_key_range, self._aggregates, ignore_events)
+        ancestors = ancestor_ranges(shard.shard_id, self._leased, self._listed)
+        deaggregator = Deaggregator(shard.shard_id, shard.hash_key_range, self._aggregates, ignore_events, ancestors)
         return [record for part in deaggregator.deaggregate(records, after) for record in part.records]

@@ -12,7 +12,8 @@ from typing import Any, Protocol
 import structlog
 import trio
 
-from efo.errors import EfoError, error_type_of
+from efo.errors import EfoError, StreamRecreatedError, error_type_of
+from efo.exception_groups import collapse_groups
 from efo.foreign_errors import reason_of
 from efo_service.config.clashes import clashes_of
 from efo_service.config.settings import Settings
@@ -34,6 +35,12 @@ class Run(Protocol):
 
     settings: Settings
     is_stopping: bool
+    is_retried: bool
+
+    @property
+    def reading(self) -> trio.Event:
+        """Set when its shards are listed, and its leases are of this stream; only if it `is_retried`."""
+        ...
 
     @property
     def health(self) -> ReportsState:
@@ -64,7 +71,9 @@ class Run(Protocol):
 class Stream:
     """One stream of the configuration. `wanted`: None once it is removed. `run`: None while it does not run.
 
-    `failure`: why it does not run; None before its first run, and while it runs.
+    `failure`: why it does not run, or is not known to read; None before its first run, and while it reads.
+    `refused_since`: when its leases or its log were first refused as those of another stream (trio's clock), None while
+    they are not. `refusals`: how often since then.
     """
 
     def __init__(self, name: str, wanted: Settings) -> None:
@@ -73,6 +82,8 @@ class Stream:
         self.run: Run | None = None
         self.failure: str | None = None
         self.woken = trio.Event()
+        self.refused_since: float | None = None
+        self.refusals = 0
 
 
 class StreamKeeper:
@@ -164,10 +175,17 @@ class StreamKeeper:
     async def _run(self, stream: Stream, settings: Settings) -> bool:
         """Run the stream once; return whether it ended because it was to be drained."""
         run = stream.run = self._make(stream.name, settings)
-        stream.failure = None
+        run.is_retried = stream.refused_since is not None
+        if not run.is_retried:
+            stream.failure = None
         try:
-            if not await run.run():
-                self._log.warning("drain_cut_short", seconds=settings.service.drain_seconds)
+            with collapse_groups():
+                async with trio.open_nursery() as nursery:
+                    if run.is_retried:
+                        nursery.start_soon(self._note_restored, stream, run)
+                    if not await run.run():
+                        self._log.warning("drain_cut_short", seconds=settings.service.drain_seconds)
+                    nursery.cancel_scope.cancel()
         finally:
             stream.run = None
             self._notify()
@@ -189,13 +207,30 @@ class StreamKeeper:
         self._run_ended.set()
         self._run_ended = trio.Event()
 
+    async def _note_restored(self, stream: Stream, run: Run) -> None:
+        """Wait until a stream is read whose leases or log were refused, and report it."""
+        await run.reading.wait()
+        since, failures = stream.refused_since, stream.refusals
+        stream.failure, stream.refused_since, stream.refusals = None, None, 0
+        seconds = round(trio.current_time() - (since or 0.0), 3)
+        self._log.warning("stream_restored", seconds=seconds, failures=failures)
+
     def _note(self, stream: Stream, error: Exception, delay: float | None) -> None:
-        """Report a failure. `delay`: seconds until the stream starts again; None: it was to end anyway."""
+        """Report a failure. `delay`: seconds until the stream starts again; None: it was to end anyway.
+
+        What waits for an operator, since the stream was created again, has one line until it is over.
+        """
         message = reason_of(error)
         if delay is None:
             self._failures += [error] * self.is_draining
         else:
             stream.failure = f"it failed, and starts again within {delay:g} s: {message}"
+        is_refused = isinstance(error, StreamRecreatedError)
+        if is_refused and stream.refused_since is not None:
+            stream.refusals += 1
+            self._log.debug("stream_still_refused", message=message, restart_seconds=delay)
+            return
+        stream.refused_since, stream.refusals = (trio.current_time(), 1) if is_refused else (None, 0)
         self._log.error(
             "stream_failed",
             error_type=error_type_of(error),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from opentelemetry.metrics import MeterProvider
@@ -22,6 +22,7 @@ from efo_service.factories.kinesis import open_stream
 from efo_service.factories.lease_store import open_leases
 from efo_service.factories.sinks import open_sink
 from efo_service.relay.destination import Destination
+from efo_service.relay.room import Room
 from efo_service.web.live.actions import Acts
 from efo_service.web.live.source import ShowsShards
 
@@ -59,12 +60,13 @@ class OpenConsumer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The functions that open the components."""
+    """The functions that open the components. `room`: for the write buffers of all streams of the process."""
 
     open_kinesis: Callable[[KinesisSettings], AbstractAsyncContextManager[KinesisClient]]
     open_leases: Callable[[Settings, MeterProvider], AbstractAsyncContextManager[LeaseStore]]
     open_sink: Callable[[Settings, Observer, MeterProvider, Tracer | None], AbstractAsyncContextManager[Destination]]
     open_consumer: OpenConsumer
+    room: Room = field(default_factory=Room)
 
 
 PARTS: Final = Parts(open_stream, open_leases, open_sink, open_consumer)

@@ -75,12 +75,14 @@ class _NotRunning:
 
 def health_of(stream: Stream) -> ReportsState:
     """Return what is wrong with a stream."""
-    run = stream.run  # exporters' threads: read once
-    return _NotRunning(stream.failure or "it has not started yet") if run is None else run.health
+    run, failure = stream.run, stream.failure  # exporters' threads: read once
+    if run is None or failure is not None:
+        return _NotRunning(failure or "it has not started yet")
+    return run.health
 
 
 def _status(stream: Stream) -> dict[str, Any]:
-    if stream.run is not None:
+    if stream.run is not None and stream.failure is None:
         return stream.run.status()
     settings = stream.wanted
     if settings is None:

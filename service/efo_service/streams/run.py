@@ -13,11 +13,14 @@ import structlog
 import trio
 
 from efo.consumer.shard_task import ShardReader
-from efo.events import Event, Observer, ignore_events
+from efo.events import Event, Observer, StreamIdentified
 from efo.exception_groups import collapse_groups
 from efo.kinesis.client import KinesisClient
 from efo.telemetry.combined import combine_observers
+from efo.telemetry.filtering import Filtering
+from efo.telemetry.held_back import HeldBack
 from efo.telemetry.observer import OtelObserver
+from efo.telemetry.outages import Outages
 from efo.telemetry.spans import OtelTracing, tracer_of
 from efo.telemetry.tracing import open_spans
 from efo_service.config.settings import Settings
@@ -27,6 +30,7 @@ from efo_service.factories.tracing import open_tracing
 from efo_service.relay.destination import Destination
 from efo_service.relay.failures import isolating
 from efo_service.relay.relay import CommitPace, relay_shard
+from efo_service.relay.room import Room
 from efo_service.streams.parts import Consumer, Parts
 from efo_service.telemetry.logs import log_events
 from efo_service.telemetry.sdk import Telemetry
@@ -41,16 +45,27 @@ _UNSAVED_AFTER: Final = 60.0
 
 
 class StreamRun:
-    """Relays a stream until it is drained. `name`: of the stream in the configuration, and in the log."""
+    """Relays a stream until it is drained. `name`: of the stream in the configuration, and in the log.
+
+    `reading`: set when its shards are listed, and its leases are of this stream. `is_retried`: the run before it was
+    refused, so nothing is logged until then.
+    """
 
     def __init__(self, name: str, settings: Settings, *, telemetry: Telemetry, parts: Parts) -> None:
         self.name = name
         self.settings = settings
         self.is_stopping = False
+        self.is_retried = False
+        self.reading = trio.Event()
+        clock = trio.lowlevel.current_clock().current_time  # from any thread, unlike trio.current_time
+        outages, filtering = Outages(clock), Filtering(clock)
         self.health = Health(
             unsaved_after=max(_UNSAVED_AFTER, 3 * settings.consumer.checkpoint_seconds),
-            clock=trio.lowlevel.current_clock().current_time,  # from any thread, unlike trio.current_time
+            clock=clock,
+            outages=outages,
+            filtering=filtering,
         )
+        self._log = log_events(settings.service.log_level, outages, filtering)
         self._telemetry = telemetry
         self._parts = parts
         self._scope = trio.CancelScope()
@@ -93,18 +108,22 @@ class StreamRun:
 
     async def _relay(self) -> None:
         settings, parts = self.settings, self._parts
-        metrics = _LateObserver()  # it needs the open client; no record is refused before
+        # What happens while the sink and the lease store open is told too: a store that does not answer yet.
+        reports = _Relayed(combine_observers(self._log, self.health, self._source))
         tracing = open_tracing(self._telemetry, settings.relay)
         tracer = tracer_of(tracing.tracer_provider)
         async with (
-            parts.open_sink(settings, metrics, self._telemetry.meter_provider, tracer) as destination,
+            parts.open_sink(settings, reports, self._telemetry.meter_provider, tracer) as destination,
             parts.open_kinesis(settings.kinesis) as kinesis,
             parts.open_leases(settings, self._telemetry.meter_provider) as leases,
             open_metrics(settings) as cloudwatch,
         ):
-            metrics.observer = instruments = _metrics(settings, self._telemetry, kinesis)
-            observer = combine_observers(
-                self.health, log_events(settings.service.log_level), instruments, self._source, cloudwatch
+            instruments = _metrics(settings, self._telemetry, kinesis)
+            told = combine_observers(self._log, self._source)
+            if self.is_retried:
+                told = HeldBack(told, self.reading.set)
+            reports.observer = observer = combine_observers(
+                self.health, told, instruments, cloudwatch, _Identifies(destination)
             )
             opening = parts.open_consumer(
                 kinesis,
@@ -119,7 +138,7 @@ class StreamRun:
             async with opening as consumer:
                 self._status.consumer = self._consumer = consumer
                 self._source.consumer = self._actions.consumer = consumer
-                await consumer.run(_reader(settings, destination, tracing))
+                await consumer.run(_reader(settings, destination, tracing, parts.room))
 
 
 def names(settings: Settings) -> dict[str, str]:
@@ -147,17 +166,32 @@ def _seek_refusal(settings: Settings) -> str | None:
     )
 
 
-class _LateObserver:
-    """Passes events to an observer that is set later. Before, it drops them."""
+class _Relayed:
+    """Passes events to `observer`, which is replaced when there are metrics: they need the open client."""
 
-    def __init__(self) -> None:
-        self.observer: Observer = ignore_events
+    def __init__(self, observer: Observer) -> None:
+        self.observer = observer
 
     def __call__(self, event: Event) -> None:
         self.observer(event)
 
 
-def _reader(settings: Settings, destination: Destination, tracing: OtelTracing) -> ShardReader:
+class _Identifies:
+    """Tells the sinks which stream they are of, as soon as that is known: before the first shard is read."""
+
+    def __init__(self, destination: Destination) -> None:
+        self._destination = destination
+
+    def observes(self, event_type: type) -> bool:
+        """Whether an event of this type tells it."""
+        return event_type is StreamIdentified
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, StreamIdentified):
+            self._destination.identify(event.created_at)
+
+
+def _reader(settings: Settings, destination: Destination, tracing: OtelTracing, room: Room) -> ShardReader:
     """Return the function that relays one shard."""
     relay = settings.relay
     read = partial(
@@ -166,6 +200,7 @@ def _reader(settings: Settings, destination: Destination, tracing: OtelTracing) 
         commit_records=relay.commit_records,
         commit_bytes=relay.commit_bytes,
         pace=CommitPace(relay.commit_seconds),
+        room=room,
         spans=open_spans(
             tracing,
             stream=settings.kinesis.stream_name,
@@ -188,4 +223,5 @@ def _metrics(settings: Settings, telemetry: Telemetry, kinesis: KinesisClient) -
         consumer=settings.consumer.consumer_name,
         server_address=kinesis.authority,
         meter_provider=telemetry.meter_provider,
+        max_shards=None,  # its observable instruments forget
     )

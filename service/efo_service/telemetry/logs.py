@@ -6,7 +6,7 @@ import logging
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Final, TextIO
@@ -26,6 +26,7 @@ from efo.events import (
     ConsumerOpened,
     ConsumerReady,
     DeliveryBlocked,
+    DistributionChanged,
     Event,
     EventReceived,
     HandlerFailed,
@@ -41,6 +42,7 @@ from efo.events import (
     ReadModeChanged,
     RecordDeadLettered,
     RecordsDelivered,
+    RecordsExpired,
     RecordsFiltered,
     RecordSkipped,
     RecordsNotDelivered,
@@ -57,15 +59,23 @@ from efo.events import (
     ShardStarted,
     ShardStopped,
     ShardSyncFailed,
+    SinkRecovered,
+    SinkRetried,
+    StartDelayed,
+    StreamIdentified,
     StreamIsolated,
     StreamReset,
+    StreamRestored,
     SubscribeAttempted,
     SubscriptionEnded,
     WorkerStarted,
 )
 from efo.foreign_errors import traceback_of
+from efo.identity import time_text
 from efo.model import Checkpoint, Position
-from efo.telemetry.outages import OutageBegan, OutageEnded, Outages
+from efo.protocol.remedies import remedy
+from efo.telemetry.filtering import Filtering
+from efo.telemetry.outages import OutageBegan, OutageChange, OutageChanged, OutageEnded, Outages, Refused
 
 
 class _Worker:
@@ -199,32 +209,43 @@ def configure_lines(level: str, output: TextIO) -> None:
     )
 
 
-def log_outage(change: OutageBegan | OutageEnded) -> None:
-    """Log that an outage begins or ends: one line each, however much fails in between."""
-    fields = {"error_type": change.error_type}
-    if isinstance(change, OutageBegan):
-        fields |= {name: text for name in ("detail", "shard_id") if (text := getattr(change, name))}
-        structlog.get_logger().warning(f"{change.system}_outage_began", **fields)
+def log_outage(change: OutageChange) -> None:
+    """Log that an outage begins, ends, or has another cause: one line each, however much fails in between."""
+    fields: dict[str, Any] = {"error_type": change.error_type}
+    if isinstance(change, OutageBegan | OutageChanged):
+        what = "began" if isinstance(change, OutageBegan) else "changed"
+        texts = {name: getattr(change, name, "") for name in ("before", "detail", "shard_id")}
+        texts["remedy"] = remedy(change.error_type)
+        fields |= {name: text for name, text in texts.items() if text}
+    elif isinstance(change, Refused):
+        structlog.get_logger().warning(
+            f"{change.system}_refused", **fields, detail=change.detail, dropped=change.dropped
+        )
+        return
     else:
-        numbers = {"duration": round(change.duration, 3), "failures": change.failures}
+        what = "ended" if isinstance(change, OutageEnded) else "given_up"
+        fields |= {"duration": round(change.duration, 3), "failures": change.failures}
         if change.dropped:
-            numbers["dropped"] = change.dropped
-        structlog.get_logger().warning(f"{change.system}_outage_ended", **fields, **numbers)
+            fields["dropped"] = change.dropped
+    structlog.get_logger().warning(f"{change.system}_outage_{what}", **fields)
 
 
-def log_events(level: str, clock: Callable[[], float] = trio.current_time) -> Observer:
+def log_events(level: str, outages: Outages | None = None, filtering: Filtering | None = None) -> Observer:
     """Return an observer that logs events: the lifecycle at "info", each batch at "debug", and outages.
 
-    Events contain neither data nor partition keys, so neither can reach the log. `clock`: monotonic seconds.
+    Events contain neither data nor partition keys, so neither can reach the log. `outages`, `filtering`: what it finds
+    in the events, for others who tell of it.
     """
-    return _EventLog(logging.getLevelNamesMapping()[level.upper()], Outages(clock))
+    threshold = logging.getLevelNamesMapping()[level.upper()]
+    return _EventLog(threshold, outages or Outages(trio.current_time), filtering or Filtering(trio.current_time))
 
 
 class _EventLog:
-    def __init__(self, threshold: int, outages: Outages) -> None:
+    def __init__(self, threshold: int, outages: Outages, filtering: Filtering) -> None:
         self._logger = structlog.get_logger()
         self._threshold = threshold
         self._outages = outages
+        self._filtering = filtering
 
     def observes(self, event_type: type) -> bool:
         """Whether an event of this type may become a line (see `combine_observers`)."""
@@ -235,8 +256,11 @@ class _EventLog:
     def __call__(self, event: Event) -> None:
         for change in self._outages.observe(event):
             log_outage(change)
+        is_first = self._filtering.observe(event)
         severity = severity_of(event)
         if severity > logging.DEBUG and self._outages.explains(event):
+            severity = logging.DEBUG
+        if isinstance(event, RecordsFiltered) and not is_first:
             severity = logging.DEBUG
         if severity >= self._threshold:
             self._logger.log(severity, _NAMES[type(event)], **_fields(event))
@@ -256,13 +280,16 @@ def severity_of(event: Event) -> int:
             | HandlerFailed()
             | RecordSkipped()
             | RecordDeadLettered()
+            | RecordsFiltered()
+            | RecordsExpired()
             | ShardIsolated()
             | StreamIsolated()
+            | StreamRestored()
             | ShardGone()
             | HashRangeHoleFound()
         ):
             return logging.WARNING
-        case ReadModeChanged(error_type=str()):
+        case ReadModeChanged(error_type=str()) | DistributionChanged():
             return logging.WARNING
         case LeaseLost(reason=reason) if reason not in {"released", "handed_over"}:
             return logging.WARNING
@@ -293,17 +320,23 @@ _NAMES: Final[dict[type, str]] = {
     RecordSkipped: "record_skipped",
     RecordDeadLettered: "record_dead_lettered",
     AggregateDamaged: "aggregate_damaged",
+    RecordsExpired: "records_expired",
     RecordsFiltered: "records_filtered",
+    SinkRetried: "sink_retried",
+    SinkRecovered: "sink_recovered",
     ShardStarted: "shard_started",
     ShardFinished: "shard_finished",
     ShardGone: "shard_gone",
     ShardSyncFailed: "shard_sync_failed",
+    StartDelayed: "start_delayed",
     ShardsListed: "shards_listed",
+    StreamIdentified: "stream_identified",
     ParentCycleFound: "parent_cycle_found",
     HashRangeHoleFound: "hash_range_hole_found",
     ShardStopped: "shard_stopped",
     ShardIsolated: "shard_isolated",
     StreamIsolated: "stream_isolated",
+    StreamRestored: "stream_restored",
     ShardPaused: "shard_paused",
     ShardResumed: "shard_resumed",
     ShardRepositioned: "shard_repositioned",
@@ -320,11 +353,14 @@ _NAMES: Final[dict[type, str]] = {
     RecordsDelivered: "records_delivered",
     RecordsNotDelivered: "records_not_delivered",
     ShardMapChanged: "shard_map_changed",
+    DistributionChanged: "distribution_changed",
 }
 
 
 def _fields(event: Event) -> dict[str, Any]:
     values = {name: getattr(event, name) for name in event.__struct_fields__ if name != "readings"}
+    if isinstance(event, RecordsExpired):
+        values |= {"since": time_text(event.since), "until": time_text(event.until)}
     return {name: _plain(value) for name, value in values.items() if value is not None and value != ""}
 
 

@@ -10,15 +10,20 @@ from dataclasses import dataclass
 from threading import Thread
 from typing import Final
 
-from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import MetricReader, PeriodicExportingMetricReader
+from opentelemetry.sdk.metrics.export import MetricReader
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.trace import NoOpTracerProvider, TracerProvider
 from prometheus_client import CollectorRegistry, ProcessCollector
 
 from efo_service.telemetry.exporters import check_sampler, make_exporters
 from efo_service.telemetry.logs import exporting
+from efo_service.telemetry.observed import (
+    Observed,
+    ObservedMeterProvider,
+    ObservedPeriodicReader,
+    ObservedPrometheusReader,
+)
 from efo_service.version import VERSION
 
 _FLUSH_SECONDS: Final = 3.0
@@ -31,7 +36,7 @@ _Shutdown = Callable[[], object]
 class Telemetry:
     """The providers of instruments and spans, and the registry that /metrics reads."""
 
-    meter_provider: MeterProvider
+    meter_provider: ObservedMeterProvider
     registry: CollectorRegistry
     tracer_provider: TracerProvider
 
@@ -48,21 +53,23 @@ def telemetry(worker_id: str, environ: Mapping[str, str] = os.environ) -> Iterat
     shutdowns: list[_Shutdown] = []
     with ExitStack() as stack:
         stack.callback(_shut_down, shutdowns)
-        provider, registry = _metrics(resource, environ)
-        shutdowns.append(lambda: provider.shutdown(timeout_millis=_FLUSH_SECONDS * 1000))
+        provider, registry = _metrics(resource, environ, shutdowns)
         traces = _traces(resource, environ, shutdowns)
         _export_logs(resource, environ, shutdowns, stack)
         yield Telemetry(provider, registry, traces)
 
 
-def _metrics(resource: Resource, environ: Mapping[str, str]) -> tuple[MeterProvider, CollectorRegistry]:
+def _metrics(
+    resource: Resource, environ: Mapping[str, str], shutdowns: list[_Shutdown]
+) -> tuple[ObservedMeterProvider, CollectorRegistry]:
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
-    # Scope info would add three labels to every series. Histograms must keep explicit buckets here, because an
-    # exponential histogram breaks the whole scrape: choose it in the OTLP reader, never by a View.
-    readers: list[MetricReader] = [PrometheusMetricReader(scope_info_enabled=False, registry=registry)]
-    readers += [PeriodicExportingMetricReader(exporter) for exporter in make_exporters("metrics", environ)]
-    return MeterProvider(metric_readers=readers, resource=resource, shutdown_on_exit=False), registry
+    observed = Observed()
+    readers: list[MetricReader] = [ObservedPrometheusReader(observed, registry)]
+    readers += [ObservedPeriodicReader(observed, exporter) for exporter in make_exporters("metrics", environ)]
+    provider = MeterProvider(metric_readers=readers, resource=resource, shutdown_on_exit=False)
+    shutdowns.append(lambda: provider.shutdown(timeout_millis=_FLUSH_SECONDS * 1000))
+    return ObservedMeterProvider(provider, observed), registry
 
 
 def _traces(resource: Resource, environ: Mapping[str, str], shutdowns: list[_Shutdown]) -> TracerProvider:

@@ -15,24 +15,49 @@ from efo.events import (
     LeaseStoreCalled,
     PollAttempted,
     ReadModeChanged,
+    RecordsExpired,
+    ShardsListed,
+    StartDelayed,
     SubscribeAttempted,
 )
 from efo.protocol.reading import Readings
-from efo_service.web.problems import Problem, fan_out_problem, shard_problems
+from efo.telemetry.filtering import Filtering
+from efo.telemetry.outages import Outages
+from efo_service.web.problems import (
+    Problem,
+    expired_problem,
+    fan_out_problem,
+    filtering_problem,
+    outage_problem,
+    shard_problems,
+)
 
 _CHANGES: Final = frozenset({
     ConsumerOpened, ConsumerReady, ReadModeChanged, LeasesCounted, LeaseStoreCalled, SubscribeAttempted, PollAttempted,
+    StartDelayed, ShardsListed, RecordsExpired,
 })  # fmt: skip
+EXPIRED_SHOWN_FOR: Final = 86_400.0
+"""Seconds for which it is told that records expired unread: nothing ends it, and nothing brings them back."""
 
 
 class Health:
     """An observer that knows what is wrong. The service is ready if it reads its shards, or none are to be read.
 
     `unsaved_after`: seconds after which a checkpoint that does not move is a problem. `clock`: monotonic seconds.
+    `outages`, `filtering`: what another observer, the log, finds in the events.
     """
 
-    def __init__(self, *, unsaved_after: float = 60.0, clock: Callable[[], float] = trio.current_time) -> None:
+    def __init__(
+        self,
+        *,
+        unsaved_after: float = 60.0,
+        clock: Callable[[], float] = trio.current_time,
+        outages: Outages | None = None,
+        filtering: Filtering | None = None,
+    ) -> None:
         self.draining = False
+        self._outages = outages
+        self._filtering = filtering
         self._unsaved_after = unsaved_after
         self._clock = clock
         self._registered = False
@@ -41,7 +66,10 @@ class Health:
         self._readings: Readings | None = None
         self._scanned_at: float | None = None
         self._store_error: str | None = None
-        self._subscribe_error: str | None = None
+        self._subscribe_error: tuple[str, str] | None = None
+        self._expired: dict[str, tuple[float, RecordsExpired]] = {}  # until when it is told, and the last of each shard
+        self._delayed: StartDelayed | None = None
+        self._has_listed = False
 
     def observes(self, event_type: type) -> bool:
         """Whether an event of this type changes the state (see `combine_observers`)."""
@@ -54,6 +82,13 @@ class Health:
                 self._readings = readings
             case ConsumerReady():
                 self._registered = True
+            case StartDelayed():
+                self._delayed = event
+            case ShardsListed():
+                self._delayed, self._has_listed = None, True
+            case RecordsExpired(shard_id=shard_id):
+                known = {shard: told for shard, told in self._expired.items() if told[0] > self._clock()}
+                self._expired = {**known, shard_id: (self._clock() + EXPIRED_SHOWN_FOR, event)}
             case ReadModeChanged(mode=mode):
                 self._is_polled = mode == "polling"
                 self._fan_out = event
@@ -67,7 +102,7 @@ class Health:
                 SubscribeAttempted(error_type=error_type, detail=detail)
                 | PollAttempted(error_type=error_type, detail=detail)
             ):
-                self._subscribe_error = detail or error_type
+                self._subscribe_error = None if error_type is None else (error_type, detail)
 
     def start_draining(self) -> None:
         """Report the service as not ready from now on."""
@@ -86,18 +121,33 @@ class Health:
             yield Problem("draining", stops_reading=True)
         if self._is_polled and self._fan_out is not None and self._fan_out.error_type is not None:
             yield fan_out_problem(self._fan_out.error_type, self._fan_out.detail)
+        yield from self._missing()
+        if self._outages is not None:
+            yield from map(outage_problem, self._outages.ongoing())
+        readings = self._readings
+        if readings is not None:
+            shards = readings.shards()
+            yield from shard_problems(
+                shards, readings.now(), unsaved_after=self._unsaved_after, subscribe_error=self._subscribe_error
+            )
+            if self._filtering is not None and (filtered := self._filtering.recent()):
+                yield filtering_problem(filtered, len(shards))
+
+        if expired := [event for until, event in self._expired.values() if until > self._clock()]:
+            yield expired_problem(expired)
+
+    def _missing(self) -> Iterator[Problem]:
+        """Yield what must be known before the worker can read."""
+        if self._delayed is not None:
+            system = "the lease store" if self._delayed.call == "leases" else "Kinesis"
+            yield Problem(f"the start waits for {system}: {self._delayed.detail}", stops_reading=True)
         if not self._registered and not self._is_polled:
             yield Problem("the fan-out consumer is not registered and ACTIVE yet", stops_reading=True)
-        readings = self._readings
-        if readings is None or readings.counts() is None:
+        counts = None if self._readings is None else self._readings.counts()
+        if counts is None:
             yield Problem(self._unknown_table(), stops_reading=True)
-        if readings is not None:
-            yield from shard_problems(
-                readings.shards(),
-                readings.now(),
-                unsaved_after=self._unsaved_after,
-                subscribe_error=self._subscribe_error,
-            )
+        elif not self._has_listed and not any(counts.leases.values()):
+            yield Problem("the shards have not been listed yet", stops_reading=True)
 
     def _unknown_table(self) -> str:
         if self._scanned_at is None:

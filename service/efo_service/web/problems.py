@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from efo.errors import AccessDeniedError
+from efo.events import RecordsExpired
+from efo.identity import time_text
 from efo.protocol.reading import Condition, ShardReading, checkpoint_age, condition, quiet_for
+from efo.protocol.remedies import remedy
+from efo.telemetry.filtering import FilteredRecords
+from efo.telemetry.log import filtering_text
+from efo.telemetry.outages import OngoingOutage, System
 
 _NAMED: Final = 3
 """How many shards a sentence names."""
@@ -58,30 +65,63 @@ _TOLD: Final[dict[Condition, _Told]] = {
 """All conditions but "current", the worst first."""
 
 
-_FAN_OUT_REMEDIES: Final = {
-    "consumer_limit": "deregister a fan-out consumer that nobody uses (efo consumers)",
-    "consumer_gone": "set [consumer] arn to that of the present consumer, or remove it, so that efo registers one",
-    "AccessDeniedException": "permit kinesis:SubscribeToShard, kinesis:RegisterStreamConsumer and "
-    "kinesis:DescribeStreamConsumer",
-    "consumer_not_active": "look at the state of the fan-out consumer (efo consumers)",
-}
-_OTHER_REMEDY: Final = "look in the log for read_mode_changed; efo tries again after [consumer] fanout_retry_seconds"
+_FAN_OUT_DENIED: Final = (
+    "permit kinesis:SubscribeToShard, kinesis:RegisterStreamConsumer and kinesis:DescribeStreamConsumer"
+)
+_FAN_OUT_REMEDY: Final = "look in the log for read_mode_changed; efo tries again after [consumer] fanout_retry_seconds"
+_SYSTEMS: Final[dict[System, str]] = {
+    "kinesis": "Kinesis", "lease_store": "the lease store", "sink": "the sink", "cloudwatch": "CloudWatch",
+}  # fmt: skip
 
 
 def fan_out_problem(error_type: str, detail: str) -> Problem:
     """Return what is wrong if shards are polled, since fan-out failed with this error."""
-    remedy = _FAN_OUT_REMEDIES.get(error_type, _OTHER_REMEDY)
-    text = f"enhanced fan-out is not possible, so the shards are polled ({detail or error_type}): {remedy}"
+    is_denied = error_type == AccessDeniedError.error_type
+    do = _FAN_OUT_DENIED if is_denied else remedy(error_type) or _FAN_OUT_REMEDY
+    text = f"enhanced fan-out is not possible, so the shards are polled ({detail or error_type}): {do}"
     return Problem(text, stops_reading=False)
 
 
+def outage_problem(outage: OngoingOutage) -> Problem:
+    """Return what is wrong while a system fails. Whether shards are read nevertheless, their conditions tell."""
+    cause = f"{outage.error_type}: {outage.detail}" if outage.detail else outage.error_type
+    do = remedy(outage.error_type) or f"look in the log for {outage.system}_outage_began"
+    text = f"{_SYSTEMS[outage.system]} has failed for {outage.seconds:.0f} s, {outage.failures} times ({cause}): {do}"
+    return Problem(text, stops_reading=False)
+
+
+def filtering_problem(filtered: Mapping[str, FilteredRecords], shards: int) -> Problem:
+    """Return what is told of user records that were filtered out of aggregates, by shard id (rule R17)."""
+    records = sum(found.records for found in filtered.values())
+    mode = next(iter(filtered.values())).mode
+    text = f"{_named(sorted(filtered), shards)}: {records} user records of aggregates were filtered out"
+    return Problem(f"{text}: {filtering_text(mode)}", stops_reading=False)
+
+
+def expired_problem(events: Sequence[RecordsExpired]) -> Problem:
+    """Return what records have expired unread, in one sentence for all shards."""
+    names = ", ".join(sorted(event.shard_id for event in events)[:_NAMED])
+    more = f" and {len(events) - _NAMED} more" if len(events) > _NAMED else ""
+    since, until = min(event.since for event in events), max(event.until for event in events)
+    return Problem(
+        f"{names}{more}: records that arrived between {time_text(since)} and {time_text(until)} expired before they "
+        "were read, if there were any, and nobody can read them any more: increase the retention period of the stream "
+        "above the longest stop and the longest lag of this application",
+        stops_reading=False,
+    )
+
+
 def shard_problems(
-    shards: Sequence[ShardReading], now: float, *, unsaved_after: float, subscribe_error: str | None = None
+    shards: Sequence[ShardReading],
+    now: float,
+    *,
+    unsaved_after: float,
+    subscribe_error: tuple[str, str] | None = None,
 ) -> Iterator[Problem]:
     """Yield what is wrong with the reading of these shards, one sentence for all that share a condition.
 
     `unsaved_after`: the checkpoint age in seconds from which it is a problem. `subscribe_error`: why the last call of
-    SubscribeToShard failed, None if it did not.
+    SubscribeToShard failed, its `error_type` and text; None if it did not.
     """
     by_condition: dict[Condition, list[ShardReading]] = defaultdict(list)
     for shard in shards:
@@ -89,9 +129,12 @@ def shard_problems(
     for name, told in _TOLD.items():
         if affected := by_condition.get(name):
             seconds = max(quiet_for(shard, now) for shard in affected)
-            error = f" ({subscribe_error})" if subscribe_error else ""
+            error, do = "", told.remedy
+            if name == "disconnected" and subscribe_error is not None:
+                error_type, detail = subscribe_error
+                error, do = f" ({detail or error_type})", remedy(error_type) or do
             what = told.what.format(seconds=seconds, error=error)
-            yield Problem(f"{_names(affected, shards)}: {what}: {told.remedy}", told.stops_reading)
+            yield Problem(f"{_names(affected, shards)}: {what}: {do}", told.stops_reading)
     yield from _unsaved(shards, lambda shard: checkpoint_age(shard, now), unsaved_after)
 
 
@@ -107,8 +150,12 @@ def _unsaved(shards: Sequence[ShardReading], age: Callable[[ShardReading], float
 
 
 def _names(affected: Sequence[ShardReading], shards: Sequence[ShardReading]) -> str:
-    names = ", ".join(sorted(shard.shard_id for shard in affected)[:_NAMED])
+    return _named(sorted(shard.shard_id for shard in affected), len(shards))
+
+
+def _named(affected: Sequence[str], shards: int) -> str:
+    names = ", ".join(affected[:_NAMED])
     if len(affected) == 1:
         return names
     more = f" and {len(affected) - _NAMED} more" if len(affected) > _NAMED else ""
-    return f"{len(affected)} of {len(shards)} shards ({names}{more})"
+    return f"{len(affected)} of {shards} shards ({names}{more})"

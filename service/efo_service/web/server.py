@@ -6,6 +6,7 @@ Whatever clients do, a turn of the loop stays short and a probe gets its answer:
 from __future__ import annotations
 
 import socket
+from math import inf
 from typing import Final
 
 import structlog
@@ -22,6 +23,7 @@ from efo_service.web.security.guard import CERTIFICATE
 from efo_service.web.tls import TlsFiles
 
 _HANDSHAKE_SECONDS: Final = 5.0
+_CLOSED_EVERY: Final = 60.0
 
 
 async def serve(
@@ -40,14 +42,14 @@ async def serve(
     """
     context = None if tls is None else RenewedContext(tls)
     scheme = "http" if tls is None else "https"
-    places, turns = Places(MAX_CONNECTIONS), trio.Semaphore(TURNS)
+    places, turns, closed = Places(MAX_CONNECTIONS), trio.Semaphore(TURNS), _Closed()
 
     async def handle(stream: trio.SocketStream) -> None:
         client, server = _ends(stream)
         address = None if client is None else client[0]
         with trio.CancelScope() as scope:
             place = Place(address, scope.cancel)
-            places.take(place)
+            closed.count(places.take(place), trio.current_time())
             try:
                 await serve_stream(InTurn(stream, turns), {"client": client, "server": server}, place)
             except Exception as error:  # noqa: BLE001 - one request must not end the service, whatever is raised
@@ -81,6 +83,21 @@ async def serve(
             for each in sockets:
                 connections.start_soon(accept, each)
             task_status.started(urls[0])
+
+
+class _Closed:
+    """Logs that connections are closed to make room for others: the first at once, later ones once a minute."""
+
+    def __init__(self) -> None:
+        self._closed = 0  # since the last line
+        self._logged_at = -inf
+
+    def count(self, closed: int, now: float) -> None:
+        """Count connections that were closed."""
+        self._closed += closed
+        if closed and now - self._logged_at >= _CLOSED_EVERY:
+            structlog.get_logger().warning("connections_closed", count=self._closed, limit=MAX_CONNECTIONS)
+            self._closed, self._logged_at = 0, now
 
 
 def _ends(stream: trio.SocketStream) -> tuple[tuple[str, int] | None, tuple[str, int] | None]:

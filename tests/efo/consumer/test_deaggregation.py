@@ -26,6 +26,10 @@ def users_of(parts):
     return [user for part in parts for user in part.records]
 
 
+def filtered(sequence_number, records):
+    return events.RecordsFiltered("shard", sequence_number, records, AggregateMode.FILTER)
+
+
 def empty(count, key="k"):
     """Return an aggregate of this many empty user records."""
     return aggregate([Entry(key, b"")] * count)
@@ -68,7 +72,7 @@ class TestParts:
         env = Environment(shard)
         parts = env.parts(empty(6000), empty(6000), b"plain")
         assert [len(part.records) for part in parts] == [0, 1]
-        assert env.seen == [events.RecordsFiltered("shard", "1", 6000), events.RecordsFiltered("shard", "2", 6000)]
+        assert env.seen == [filtered("1", 6000), filtered("2", 6000)]
 
     def test_a_large_aggregate_with_strays_is_reported_once(self):
         keys = [str(n) for n in range(99)]
@@ -76,7 +80,7 @@ class TestParts:
         other = next(key for key in keys if hash_key(key) > MAX_HASH_KEY // 2)
         env = Environment(HashKeyRange("0", str(MAX_HASH_KEY // 2)))
         parts = env.parts(aggregate([Entry(own if n % 3 else other, b"") for n in range(30_000)]))
-        assert env.seen == [events.RecordsFiltered("shard", "1", 10_000)]
+        assert env.seen == [filtered("1", 10_000)]
         assert [user.sub_sequence_number for user in users_of(parts)] == [n for n in range(30_000) if n % 3]
 
     def test_a_poison_record_is_passed_on_whole_and_reported(self):

@@ -527,6 +527,40 @@ async def test_start_at_sets_the_start_of_each_new_shard(autojump_clock):
         assert env.received == []  # start_at has no effect on shards that were read before
 
 
+@pytest.mark.parametrize("how", ["initial_position", "start_at", "seek"])
+@pytest.mark.parametrize("seconds", [60.0, 3600.0])
+async def test_a_time_in_the_future_is_a_mistake_unless_clocks_may_differ_by_that_much(autojump_clock, how, seconds):
+    async with open_environment() as env:
+        future = Position.at_timestamp(env.fake.clock() + seconds)
+        settings = {
+            "initial_position": {"initial_position": future},
+            "start_at": {"start_at": lambda _lease: future},
+            "seek": {},
+        }[how]
+
+        async def read(shard: ShardStream) -> None:
+            if how == "seek":
+                shard.seek(future)
+            await env.read(shard)
+
+        async def run() -> None:
+            async with env.consuming(read, **settings):
+                await trio.sleep(5)
+                env.put(1)
+                await trio.sleep(90)
+
+        if seconds < 300:
+            await run()
+            assert env.received == [1]
+            return
+        with pytest.RaisesGroup(
+            pytest.RaisesExc(ConfigurationError, match="is in the future, and it is 2026-01-01T00:0"),
+            flatten_subgroups=True,
+            allow_unwrapped=True,
+        ):
+            await run()
+
+
 async def test_start_at_has_no_effect_on_children_of_shards_that_were_read(autojump_clock):
     async with open_environment() as env, env.consuming(start_at=lambda _lease: Position.latest()):
         await trio.sleep(3)

@@ -8,6 +8,7 @@ import struct
 import zlib
 from datetime import UTC, datetime
 from functools import partial
+from hashlib import sha256
 from uuid import UUID
 
 import msgspec
@@ -33,6 +34,7 @@ from efo.deserializers import (
 from efo.deserializers import (
     json as json_of,
 )
+from efo.deserializers.compressed import unpacked
 
 VERSION = UUID("b7b4a7f0-9c96-4e4a-a687-fb5de9ef0c63")
 
@@ -78,6 +80,23 @@ def test_damaged_or_huge_compressed_data_is_refused(layer, compress, name, recor
     assert "more than 150,000 bytes" in refusal(layer(raw, max_size=150_000), bomb * 2, record)
     assert layer(raw)(record(compress(b"x") * 1000)) == b"x" * 1000
     assert "more than 1,000 parts" in refusal(layer(raw), compress(b"x") * 1001, record)
+
+
+@pytest.mark.parametrize(("layer", "compress"), [(gzip, standard_gzip.compress), (zstd, standard_zstd.compress)])
+def test_large_data_is_decompressed_in_pieces(layer, compress, record):
+    noise = b"".join(sha256(b"%d" % number).digest() for number in range(20_000))  # half a megabyte
+    data = compress(noise) + compress(b"") * 9 + compress(noise[:100])
+    assert layer(raw)(record(data)) == noise + noise[:100]
+    assert "its end is missing" in refusal(layer(raw), data[:-1], record)
+    assert refusal(layer(raw), data + b"x", record).startswith("not ")
+
+
+def test_the_layers_of_a_record_count_what_they_unpacked(record):
+    before = unpacked.size
+    gzip(gzip(raw))(record(standard_gzip.compress(standard_gzip.compress(b"x" * 1000))))
+    assert 1000 < unpacked.size - before < 1100
+    with pytest.raises(efo.DeserializationError):
+        gzip(raw, max_size=999)(record(standard_gzip.compress(b"x" * 1000)))
 
 
 # --- registries ---
@@ -300,10 +319,18 @@ def test_an_event_in_binary_mode_has_its_attributes_in_the_tags(record):
         (event(time="yesterday"), "at `$.time`"),
         (event(data_base64="###"), "not a CloudEvent in JSON: Error"),
         (event(data={"id": "x"}), "Expected `int`, got `str` - at `$.id`"),
+        (event(**{f"a{number}": 1 for number in range(1000)}), "more than 1,000 attributes"),
+        (event(a=[[]] * 250_000), "JSON of more than 100,000 values"),
+        (event().replace(b"{", b'{"a": [' + b"1e308," * 6000 + b"0],", 1), "exponents have three digits"),
     ],
 )
 def test_what_is_no_event_is_refused(data, reason, record):
     assert reason in refusal(cloudevents(json_of(Order)), data, record)
+
+
+def test_an_event_with_very_many_tags_is_refused(record):
+    tags = {f"ce_a{number}": "x" for number in range(1001)}
+    assert "more than 1,000 attributes" in refusal(cloudevents(raw), b"", record, ce_specversion="1.0", **tags)
 
 
 # --- composition ---

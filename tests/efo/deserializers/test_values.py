@@ -67,6 +67,7 @@ def avro_of(value, schema=ORDER_SCHEMA):
         pytest.param(deserializers.text(), "é".encode(), "é", id="text"),
         pytest.param(deserializers.text("latin-1"), b"\xe9", "é", id="latin-1"),
         pytest.param(deserializers.text("utf-16-le"), b"x\0", "x", id="utf-16"),
+        pytest.param(deserializers.text("punycode"), b"maana-pta", "mañana", id="punycode"),
         pytest.param(deserializers.json(), b'{"id": [1, null]}', {"id": [1, None]}, id="any json"),
         pytest.param(deserializers.json(Order), b'{"id": 1}', Order(1), id="struct"),
         pytest.param(deserializers.json(Point), b'{"x": 1, "y": 2}', Point(1, 2), id="dataclass"),
@@ -90,6 +91,9 @@ def test_data_becomes_a_value_of_its_type(read, data, value, record):
     ("read", "data", "reason"),
     [
         pytest.param(deserializers.text(), b"\xff" + SECRET.encode(), "not utf-8: invalid start byte (byte 0)"),
+        pytest.param(deserializers.text("punycode"), b"\x80" + SECRET.encode(), "not punycode"),
+        pytest.param(deserializers.text("Punycode"), b"-b" * 10_000, "Punycode of more than 4,096 bytes"),
+        pytest.param(deserializers.text("idna"), b"xn--a9." * 10_000, "idna of more than 4,096 bytes"),
         pytest.param(deserializers.json(Order), b"", "Order: Input data was truncated"),
         pytest.param(deserializers.json(Order), b'{"id": 1}{', "JSON is malformed: trailing characters (byte 10)"),
         pytest.param(deserializers.json(Order), b'{"id": "hunter2"}', "Expected `int`, got `str` - at `$.id`"),

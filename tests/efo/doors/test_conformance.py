@@ -241,6 +241,8 @@ def test_only_the_poison_record_is_skipped(program_with_policy):
     assert sorted(got) == [0, 1, 2, 4, 5, 6, 7]
     (lease,) = world.leases().values()
     assert not lease.checkpoint.is_sentinel
+    (skipped,) = (event for event in world.seen if isinstance(event, events.RecordSkipped))
+    assert skipped.error_type == "ValueError"
 
 
 def test_a_handler_that_misuses_efo_is_never_skipped(program_with_policy):

@@ -25,14 +25,15 @@ def virtual_time(monkeypatch):
 class World:
     """A fake, and what it has stored when it was closed."""
 
-    def __init__(self, shards=2):
+    def __init__(self, shards=2, distribution=None):
         self.shards = shards
+        self.distribution = distribution
         self.stored = {}
 
     @asynccontextmanager
     async def stream(self):
         async with FakeKinesis(settings=FakeSettings()) as fake:
-            fake.create_stream(STREAM, shards=self.shards)
+            fake.create_stream(STREAM, shards=self.shards, distribution=self.distribution)
             try:
                 yield fake.kinesis(STREAM)
             finally:
@@ -136,6 +137,35 @@ def test_a_wrong_record_is_refused_at_the_call(door):
         return refused
 
     assert door(World(), script) == ["partition_key", "data", "the", "explicit_hash_key:"]
+
+
+def test_a_stream_with_the_distribution_auto_needs_no_partition_key(door):
+    world = World(distribution="AUTO")
+
+    async def script(producer, settle):
+        single = [await settle(producer.put(b"%d" % n)) for n in range(10)]
+        many = await settle(producer.put_many([efo.ProducerRecord(b"%d" % n) for n in range(10, 20)]))
+        await settle(producer.put(b"20", "key"))
+        return producer.is_auto, {(await settle(delivery)).shard_id for delivery in [*single, *many]}
+
+    is_auto, shards = door(world, script)
+    assert is_auto
+    assert len(shards) == 2
+    assert sorted(world.stored[None]) == sorted(b"%d" % n for n in range(20))
+    assert world.stored["key"] == [b"20"]
+
+
+def test_other_streams_need_one(door):
+    async def script(producer, settle):
+        assert not producer.is_auto
+        with pytest.raises(efo.ConfigurationError, match="partition_key is missing"):
+            await settle(producer.put(b"data"))
+        with pytest.raises(efo.ConfigurationError, match="partition_key is missing"):
+            await settle(producer.put_many([efo.ProducerRecord(b"data")]))
+
+    world = World()
+    door(world, script)
+    assert world.stored == {}
 
 
 def test_a_closed_producer_takes_no_more(door):

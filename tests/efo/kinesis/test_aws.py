@@ -23,8 +23,10 @@ from efo.errors import (
     AccessDeniedError,
     ClockSkewError,
     ConfigurationError,
+    ConnectError,
     CredentialsError,
     InternalFailureError,
+    NameResolutionError,
     NotHttp2Error,
     ProtocolError,
     ResourceInUseError,
@@ -276,6 +278,17 @@ class TestSigner:
         assert headers["X-Amz-Date"] == "20010909T015640Z"
 
 
+def unreachable(cause: OSError) -> botocore.exceptions.EndpointConnectionError:
+    """Return what botocore raises if its HTTP client, which has exceptions of its own, cannot connect."""
+    try:
+        try:
+            raise cause
+        except OSError as error:
+            raise RuntimeError(SECRET) from error
+    except RuntimeError as of_client:
+        return botocore.exceptions.EndpointConnectionError(endpoint_url=f"https://x/{SECRET}", error=of_client)
+
+
 class TestTranslation:
     @pytest.mark.parametrize(
         ("error", "kind", "message"),
@@ -288,6 +301,21 @@ class TestTranslation:
                 botocore.exceptions.EndpointConnectionError(endpoint_url=f"https://u:{SECRET}@host/x?y={SECRET}"),
                 TransportError,
                 "control plane at host cannot be reached",
+            ),
+            (
+                unreachable(socket.gaierror(socket.EAI_NONAME, "Name or service not known")),
+                NameResolutionError,
+                "control plane at x cannot be reached: the name of the host was not resolved",
+            ),
+            (
+                unreachable(ConnectionRefusedError(errno.ECONNREFUSED, SECRET)),
+                ConnectError,
+                "control plane at x cannot be reached: Connection refused",
+            ),
+            (
+                unreachable(ssl.SSLEOFError(SECRET)),
+                TransportError,
+                "at x cannot be reached",
             ),
             (
                 botocore.exceptions.ReadTimeoutError(endpoint_url="https://x"),

@@ -71,8 +71,9 @@ class FakeControlPlane:
             self.consumer = FanOutConsumer("app", self.consumer.arn, "ACTIVE")
         return self.consumer
 
-    async def register_consumer(self, stream_arn, name):
+    async def register_consumer(self, stream_arn, name, tags):
         await self._called("register_consumer")
+        self.tags = tags
         if self.consumer is not None:
             raise ResourceInUseError("ResourceInUseException", "it exists")
         self.registered_at = trio.current_time()
@@ -117,6 +118,28 @@ class TestEnsure:
         assert control.calls.count("register_consumer") == 1
         assert events == [ConsumerReady("app", found.arn, registered=True)]
 
+    async def test_a_consumer_in_an_unknown_state_can_read(self, events, autojump_clock):
+        """AWS says of CREATING and DELETING alone that a consumer cannot read then."""
+        control = FakeControlPlane("UPDATING")
+        assert (await registration(control, events).ensure()).status == "UPDATING"
+
+    async def test_a_consumer_gets_its_tags_when_it_is_registered(self, autojump_clock):
+        control = FakeControlPlane()
+        await Registration(control, "app", tags={"team": "billing"}).ensure()
+        assert control.tags == {"team": "billing"}
+
+    async def test_tags_that_may_not_be_given_are_named(self, autojump_clock):
+        control = FakeControlPlane()
+
+        async def refuse(*_arguments):
+            raise AccessDeniedError("AccessDeniedException", "not authorized.")
+
+        control.register_consumer = refuse
+        with pytest.raises(AccessDeniedError, match=r"not authorized; .* kinesis:TagResource is needed beside"):
+            await Registration(control, "app", tags={"team": "billing"}).ensure()
+        with pytest.raises(AccessDeniedError, match=r"not authorized\.$"):
+            await Registration(control, "app").ensure()
+
     @pytest.mark.scenario("G62")
     async def test_a_consumer_that_is_being_deleted_is_waited_for_and_registered_again(self, events, autojump_clock):
         control = FakeControlPlane("DELETING", delay=2.0)
@@ -131,10 +154,10 @@ class TestEnsure:
         control = FakeControlPlane()
         register = control.register_consumer
 
-        async def register_second(stream_arn, name):
+        async def register_second(*arguments):
             if control.consumer is None:
-                await register(stream_arn, name)  # by the other worker
-            return await register(stream_arn, name)
+                await register(*arguments)  # by the other worker
+            return await register(*arguments)
 
         control.register_consumer = register_second
         await registration(control, events).ensure()
@@ -163,7 +186,7 @@ class TestEnsure:
     async def test_a_consumer_that_is_never_visible_is_polled_with_pauses(self, events, autojump_clock):
         control = FakeControlPlane()
 
-        async def register_nothing(_stream_arn, _name):
+        async def register_nothing(*_arguments):
             await control._called("register_consumer")
 
         control.register_consumer = register_nothing

@@ -60,6 +60,45 @@ async def test_each_saved_checkpoint_is_reported_once_to_the_observer_and_to_the
     assert reader.saves == [1, 2]
 
 
+async def test_a_renewal_saves_since_when_records_are_unread_with_the_checkpoint_that_it_belongs_to(
+    autojump_clock, fleet, ann, held
+):
+    reader = held.reader = Reader()
+    held.unread_since = trio.current_time
+    await held.checkpoint(Checkpoint("1"))
+    reader.acked = Checkpoint("1")
+    await trio.sleep(60)  # idle: it is renewed, at the same checkpoint
+    row = (await fleet.rows())["s0"]
+    assert row.checkpoint == Checkpoint("1")
+    assert row.unread_since == pytest.approx(trio.current_time(), abs=5)
+    reader.acked = Checkpoint("2")  # not saved yet
+    before = row.unread_since
+    await held.checkpoint(Checkpoint("1"))
+    assert (await fleet.rows())["s0"].unread_since == before
+    await held.checkpoint(Checkpoint("2"))
+    assert (await fleet.rows())["s0"].unread_since == trio.current_time()
+
+
+async def test_a_time_that_is_unknown_leaves_the_one_before(autojump_clock, fleet, ann, held):
+    held.reader = Reader()
+    held.unread_since = lambda: 5.0
+    await held.checkpoint(Checkpoint("1"))
+    held.unread_since = lambda: None
+    await held.checkpoint(Checkpoint("2"))
+    assert (await fleet.rows())["s0"].unread_since == 5.0
+
+
+async def test_a_renewal_notes_the_stream_in_a_row_that_does_not_name_it(autojump_clock, fleet, ann, held):
+    await trio.sleep(10)
+    assert (await fleet.rows())["s0"].stream_created_at is None
+    ann.keeper.stream_created_at = 1000.0
+    await trio.sleep(5)
+    assert (await fleet.rows())["s0"].stream_created_at == 1000.0
+    ann.keeper.stream_created_at = 2000.0  # what a row says is not changed: the shard sync refuses it
+    await trio.sleep(5)
+    assert (await fleet.rows())["s0"].stream_created_at == 1000.0
+
+
 async def test_a_prepared_checkpoint_is_saved_and_replaces_a_renewal(autojump_clock, fleet, ann, held):
     for number in range(10):
         await trio.sleep(2)
@@ -299,7 +338,9 @@ async def test_operations_are_reported_as_events(autojump_clock, ann, held):
     assert operations == [
         LeaseStoreCalled("take", "s0", 0.0),
         LeaseStoreCalled("renew", "s0", 0.0),
-        LeaseStoreCalled("checkpoint", "s0", 0.0, "lease_store_unavailable"),
+        LeaseStoreCalled(
+            "checkpoint", "s0", 0.0, "lease_store_unavailable", detail="checkpoint: down (injected fault)"
+        ),
     ]
 
 

@@ -5,6 +5,7 @@ Whatever happens, no record is lost for any reader, and with `ordered` the recor
 
 from __future__ import annotations
 
+from collections import Counter
 from math import inf
 from random import Random
 
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from efo.errors import DeliveryError
 from efo.producer.buffer import Buffer, Request
 from efo.producer.delivery import Delivery
 from efo.producer.entry import Stored, Unseen
@@ -22,12 +24,17 @@ from efo.protocol.deaggregation import deaggregate
 from tests.producer_service import SILENCE, Service
 
 KEYS = [f"key-{n}" for n in range(12)]
+NONE = "no key"
 
 
 class World:
-    """A buffer, the service, and requests between them. `late`: requests that the buffer has given up waiting for."""
+    """A buffer, the service, and requests between them. `late`: requests that the buffer has given up waiting for.
 
-    def __init__(self, seed: int, settings: ProducerSettings) -> None:
+    `switches`: the stream's record distribution strategy is changed at times, and some records have no key.
+    """
+
+    def __init__(self, seed: int, settings: ProducerSettings, *, switches: bool = False) -> None:
+        self.switches = switches
         self.random = Random(seed)
         self.service = Service(self.random.randint(1, 3))
         self.buffer = Buffer(settings, ShardMap(self.service.listing()), self.random)
@@ -35,17 +42,18 @@ class World:
         self.failing = self.random.choice((0.0, 0.1, 0.5))
         self.in_flight: list[Request] = []
         self.late: list[list] = []
-        self.numbers = dict.fromkeys(KEYS, 0)
+        self.numbers = dict.fromkeys((*KEYS, NONE), 0)
         self.deliveries: list[tuple[str, int, Delivery]] = []
         self.pending: ShardMap | None = None
 
     def put(self) -> None:
-        key = self.random.choice(KEYS)
+        is_keyless = self.buffer.is_auto and self.random.random() < 0.5
+        key = NONE if is_keyless else self.random.choice(KEYS)
         number = self.numbers[key]
         self.numbers[key] += 1
         delivery = Delivery(self.now, Unseen())
         data = f"{key}:{number}:".encode() + b"x" * self.random.choice((0, 1, 200))
-        self.buffer.put(delivery, key, key.encode(), data)
+        self.buffer.put(delivery, None if is_keyless else key, b"" if is_keyless else key.encode(), data)
         self.deliveries.append((key, number, delivery))
 
     def poll(self) -> None:
@@ -84,16 +92,19 @@ class World:
             self.service.put_records(self.late.pop(), self.random, 0)
 
     def list_shards(self) -> None:
-        if self.buffer.is_stale and self.pending is None:
-            self.pending = ShardMap(self.service.listing())
+        if (self.buffer.is_stale or self.buffer.is_auto) and self.pending is None:
+            self.pending = ShardMap(self.service.listing(), is_auto=self.service.is_auto)
 
     def step(self) -> None:
         self.now += self.random.choice((0.0, 0.01, 0.05, 0.3))
         action = self.random.choices(
-            (self.put, self.poll, self.respond, self.arrive_late, self.list_shards, self._reshard),
-            (40, 30, 20, 2, 5, 2),
+            (self.put, self.poll, self.respond, self.arrive_late, self.list_shards, self._reshard, self._switch),
+            (40, 30, 20, 2, 5, 2, 2 * self.switches),
         )[0]
         action()
+
+    def _switch(self) -> None:
+        self.service.is_auto = not self.service.is_auto
 
     def _reshard(self) -> None:
         self.service.reshard(self.random)
@@ -122,7 +133,7 @@ class _copy:  # noqa: N801 - the part of an entry that is sent; the entry gives 
         self.partition_key, self.data, self.explicit_hash_key = entry.partition_key, entry.data, entry.explicit_hash_key
 
 
-def run(seed: int, *, ordered: bool, aggregate: bool) -> World:
+def run(seed: int, *, ordered: bool, aggregate: bool, switches: bool = False) -> World:
     world = World(
         seed,
         ProducerSettings(
@@ -134,6 +145,7 @@ def run(seed: int, *, ordered: bool, aggregate: bool) -> World:
             delivery_timeout=10_000.0,
             shard_share=inf if seed % 2 else 1.0,
         ),
+        switches=switches,
     )
     for _ in range(400):
         world.step()
@@ -162,6 +174,43 @@ def test_nothing_is_lost_and_ordered_records_keep_the_order_of_their_key(ordered
             for key in KEYS:
                 of_key = [number for found, number in firsts if found == key]
                 assert of_key == sorted(of_key)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_readers_filter_out_of_its_aggregates_all_that_it_sends_again_elsewhere(seed):
+    world = run(seed, ordered=False, aggregate=True)
+    assert Counter(world.read(AggregateMode.DEDUPLICATE)) == Counter(world.read(AggregateMode.FILTER))
+
+
+@pytest.mark.parametrize("aggregate", [False, True])
+@pytest.mark.parametrize("ordered", [False, True])
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_nothing_is_lost_while_the_stream_is_switched_to_auto_and_back(ordered, aggregate, seed):
+    """Each record is read by any reader, or its delivery says that the stream requires a key now."""
+    world = run(seed, ordered=ordered, aggregate=aggregate, switches=True)
+    assert world.buffer.weight == 0
+    assert world.buffer.records == 0
+    stored = set()
+    for key, number, delivery in world.deliveries:
+        if delivery.carrier.stored is not None:
+            stored.add((key, number))
+            continue
+        assert key == NONE
+        with pytest.raises(DeliveryError, match="strategy is USER_PARTITION_KEY: put it with a key"):
+            delivery.result()
+    for mode in READERS:
+        assert stored <= set(world.read(mode))
+
+
+def test_switches_do_happen_and_are_noticed():
+    worlds = [run(seed, ordered=False, aggregate=True, switches=True) for seed in range(40)]
+    assert any(world.buffer.is_auto for world in worlds)
+    assert any(not world.buffer.is_auto for world in worlds)
+    keyless = [delivery for world in worlds for key, _, delivery in world.deliveries if key == NONE]
+    assert any(delivery.carrier.stored for delivery in keyless)
+    assert any(not delivery.carrier.stored for delivery in keyless)
 
 
 @pytest.mark.parametrize("aggregate", [False, True])

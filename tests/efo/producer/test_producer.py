@@ -16,6 +16,7 @@ from efo.errors import AccessDeniedError, ResourceNotFoundError, SilenceError, T
 from efo.events import PutRecordsCalled, RecordsDelivered, RecordsNotDelivered, ShardMapChanged
 from efo.producer.dispatcher import LIST_INTERVAL
 from efo.protocol.deaggregation import deaggregate
+from efo.protocol.doubts import DOUBTS
 from efo.testing import FakeKinesis, FakeSettings, When
 from efo.testing.faults.kinds import NoResponse, Refuse, StaleListing
 
@@ -340,6 +341,19 @@ async def test_a_deleted_stream_is_an_answer_for_each_record(fake, autojump_cloc
             assert caught.value.attempts == 1
     [lost] = [event for event in events if isinstance(event, RecordsNotDelivered)]
     assert (lost.records, lost.error_type) == (3, "ResourceNotFoundException")
+
+
+@pytest.mark.parametrize(("times", "is_stored"), [(1, True), (math.inf, False)])
+async def test_an_odd_answer_is_believed_when_it_has_repeated(fake, autojump_clock, times, is_stored):
+    fake.faults.add(Refuse("BadRequest", "<html>", 400), When(operation="PutRecords", times=times))
+    async with opened(fake) as producer:
+        delivery = await producer.put(b"1", "k")
+        if is_stored:
+            assert (await delivery).attempts == 2
+        else:
+            with pytest.raises(efo.DeliveryError, match="BadRequest") as caught:
+                await delivery
+            assert caught.value.attempts == DOUBTS + 1
 
 
 async def test_failures_that_nobody_looked_at_are_raised_at_the_end(fake, autojump_clock):

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from efo.model import MAX_HASH_KEY, HashKeyRange, Shard
-from efo.producer.shard_map import ShardMap, digest_of
-from efo.protocol.aggregation import hash_key
+from efo.producer.shard_map import ShardMap
+from efo.protocol.aggregation import digest_of, hash_key
 from efo.testing.state.streams import StreamState
 
 HALF = 2**127

@@ -8,7 +8,16 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from efo.model import MAX_HASH_KEY, HashKeyRange, Record
-from efo.protocol.aggregation import MAGIC, AggregateMode, Entry, ShardFilter, aggregate, hash_key, is_aggregate
+from efo.protocol.aggregation import (
+    MAGIC,
+    AggregateMode,
+    Entry,
+    ShardFilter,
+    aggregate,
+    digest_of,
+    hash_key,
+    is_aggregate,
+)
 from efo.protocol.deaggregation import Deaggregation, deaggregate
 
 ALL_KEYS = HashKeyRange("0", str(MAX_HASH_KEY))
@@ -127,7 +136,25 @@ class TestShardFilter:
             (HashKeyRange("1", str(MAX_HASH_KEY)), AggregateMode.FILTER, False),
             (HashKeyRange("0", str(MAX_HASH_KEY - 1)), AggregateMode.DROP, False),
             (HashKeyRange("0", "1"), AggregateMode.KEEP, True),
+            (HashKeyRange("0", "1"), AggregateMode.DEDUPLICATE, True),
         ],
     )
     def test_no_hash_key_is_needed_where_the_shard_keeps_all(self, shard, mode, keeps_all):
         assert ShardFilter(shard, mode).keeps_all is keeps_all
+
+    @pytest.mark.parametrize(
+        ("ancestor", "keeps_all"),
+        [(("0", "9"), False), (("6", "20"), False), (("5", "9"), True), (("6", "8"), True), (("4", "9"), False)],
+    )
+    def test_only_an_ancestor_with_other_hash_keys_gives_a_reason_to_look_at_them(self, ancestor, keeps_all):
+        shard_filter = ShardFilter(HashKeyRange("5", "9"), AggregateMode.DEDUPLICATE, [HashKeyRange(*ancestor)])
+        assert shard_filter.keeps_all is keeps_all
+
+    @given(st.lists(st.integers(0, 30), min_size=1), st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30))))
+    @example([0, 9], [(0, 4), (4, 9)])
+    def test_an_aggregate_is_put_again_if_one_ancestor_has_all_its_hash_keys(self, numbers, bounds):
+        ancestors = [HashKeyRange(str(min(pair)), str(max(pair))) for pair in bounds]
+        shard_filter = ShardFilter(HashKeyRange("40", "41"), AggregateMode.DEDUPLICATE, ancestors)
+        digests = [digest_of(b"", str(number)) for number in numbers]
+        expected = any(all(number in ancestor for number in numbers) for ancestor in ancestors)
+        assert shard_filter.is_put_again(min(digests), max(digests)) is expected

@@ -60,6 +60,7 @@ class TestModes:
             (AggregateMode.FILTER, [b"low", b"low too"], 1),
             (AggregateMode.DROP, [], 3),
             (AggregateMode.KEEP, [b"low", b"high", b"low too"], 0),
+            (AggregateMode.DEDUPLICATE, [b"low", b"high", b"low too"], 0),
         ],
     )
     @pytest.mark.scenario("G68")
@@ -67,6 +68,19 @@ class TestModes:
         deaggregation = deaggregate(outer(aggregate(self.ENTRIES)), self.LOW, mode)
         assert [user.data for user in deaggregation.records] == kept
         assert (deaggregation.filtered, deaggregation.problem) == (filtered, None)
+
+    @pytest.mark.parametrize("mode", AggregateMode)
+    @pytest.mark.parametrize("max_fields", [100, 1], ids=["small", "large"])
+    def test_an_aggregate_that_was_put_without_a_partition_key_is_kept_whole(self, mode, max_fields):
+        """The service has placed it (strategy AUTO), so none of its user records belongs to another shard."""
+        placed = Record("42", 1.0, aggregate(self.ENTRIES))
+        found = deaggregate(placed, self.LOW, mode, max_fields=max_fields)
+        assert [(user.partition_key, user.data) for user in found.records] == [
+            ("a", b"low"),
+            ("b", b"high"),
+            ("c", b"low too"),
+        ]
+        assert (found.filtered, found.problem) == (0, None)
 
     @pytest.mark.parametrize("mode", AggregateMode)
     @pytest.mark.scenario("G67")
@@ -85,7 +99,7 @@ class TestModes:
         assert deaggregate(record, self.LOW, mode) == Deaggregation((record,))
 
     def test_kept_records_keep_their_sub_sequence_number(self):
-        users = deaggregate(outer(aggregate(self.ENTRIES)), self.LOW).records
+        users = deaggregate(outer(aggregate(self.ENTRIES)), self.LOW, AggregateMode.FILTER).records
         assert [user.sub_sequence_number for user in users] == [0, 2]
 
     def test_the_md5_of_the_partition_key_is_the_default_hash_key(self):
@@ -93,7 +107,7 @@ class TestModes:
         assert hash_key("k") == own
         record = outer(aggregate([Entry("k", b"x")]))
         assert len(deaggregate(record, HashKeyRange(str(own), str(own))).records) == 1
-        assert deaggregate(record, HashKeyRange("0", str(own - 1))).filtered == 1
+        assert deaggregate(record, HashKeyRange("0", str(own - 1)), AggregateMode.FILTER).filtered == 1
 
 
 class TestFormat:
@@ -102,7 +116,8 @@ class TestFormat:
             {"partition_key_index": 0, "data": b"none"},
             {"partition_key_index": 0, "data": b"the first", "explicit_hash_key_index": 0},
         ]
-        deaggregation = deaggregate(aggregate_record(proto(hashes=["7"], records=records)), HashKeyRange("7", "7"))
+        record = aggregate_record(proto(hashes=["7"], records=records))
+        deaggregation = deaggregate(record, HashKeyRange("7", "7"), AggregateMode.FILTER)
         assert entries_of(deaggregation) == [("k", b"the first", "7")]
         assert deaggregation.filtered == 1
 
@@ -139,7 +154,8 @@ class TestFormat:
         for shard in (None, HashKeyRange(str(hash_key("k")), str(hash_key("k")))):
             deaggregation = deaggregate(aggregate_record(body), shard)
             assert (entries_of(deaggregation), deaggregation.problem) == ([("k", b"x", None)], None)
-        assert deaggregate(aggregate_record(body), HashKeyRange("0", str(hash_key("k") - 1))).filtered == 1
+        shard = HashKeyRange("0", str(hash_key("k") - 1))
+        assert deaggregate(aggregate_record(body), shard, AggregateMode.FILTER).filtered == 1
 
     def test_partition_keys_of_256_characters_and_unused_longer_ones_are_valid(self):
         longest = "\N{GRINNING FACE}" * 256
@@ -286,6 +302,7 @@ def test_a_record_is_read_exactly_as_a_plain_reader_reads_it(body):
         ([Entry(f"key {n}", b"x") for n in range(50)], ALL_KEYS, AggregateMode.DROP, 0),
         ([Entry(f"key {n}", b"x") for n in range(50)], None, AggregateMode.FILTER, 0),
         ([Entry(f"key {n}", b"x") for n in range(50)], HashKeyRange("1", "2"), AggregateMode.KEEP, 0),
+        ([Entry(f"key {n}", b"x") for n in range(50)], HashKeyRange("1", "2"), AggregateMode.DEDUPLICATE, 0),
     ],
 )
 def test_each_partition_key_is_hashed_at_most_once_and_only_if_the_hash_matters(
@@ -364,7 +381,7 @@ class TestLarge:
     def test_more_keys_than_a_step_takes_are_filtered(self):
         shard = HashKeyRange("0", str(MAX_HASH_KEY // 2))
         entries = [Entry(f"key {n}", b"") for n in range(12_000)]
-        kept = deaggregate(outer(aggregate(entries)), shard)
+        kept = deaggregate(outer(aggregate(entries)), shard, AggregateMode.FILTER)
         own = [entry.partition_key for entry in entries if hash_key(entry.partition_key) in shard]
         assert [user.partition_key for user in kept.records] == own
         assert kept.filtered == len(entries) - len(own)

@@ -102,6 +102,21 @@ class TestEvents:
             == parse_message(event(**CHILDREN)).child_shards
         )
 
+    @pytest.mark.parametrize("key", [{}, {"PartitionKey": None}], ids=["missing", "null"])
+    @pytest.mark.parametrize("timed", [True, False], ids=["timed", "untimed"])
+    def test_a_record_may_have_no_partition_key(self, key, timed):
+        """As on a stream with the record distribution strategy AUTO. AWS's model and its example differ in the form."""
+        keyless = {name: value for name, value in RECORD.items() if name != "PartitionKey"} | key
+        if not timed:
+            del keyless["ApproximateArrivalTimestamp"]
+        first, second, last = parse_message(event(Records=[RECORD, keyless, RECORD], **CONTINUATION)).records
+        assert (first.partition_key, second.partition_key, last.partition_key) == ("kéy", None, "kéy")
+        assert (second.data, second.encryption_type) == (b"hello", "KMS")
+
+    def test_an_encryption_type_that_is_new_is_kept_as_it_is(self):
+        [parsed] = parse_message(event(Records=[record(EncryptionType="QUANTUM")], **CONTINUATION)).records
+        assert parsed.encryption_type == "QUANTUM"
+
     def test_the_order_of_headers_does_not_matter(self):
         message = event(**CONTINUATION)
         assert parse_message(Message(dict(reversed(EVENT_HEADERS.items())), message.payload)) == parse_message(message)
@@ -140,7 +155,7 @@ class TestEvents:
         ({**CONTINUATION, "Records": [RECORD, record(SequenceNumber="-1")]}, "'-1' is not a decimal integer"),
         ({**CONTINUATION, "Records": [RECORD, record(SequenceNumber="\u0663")]}, "is not a decimal integer"),
         ({**CONTINUATION, "Records": [record(Data="not base64")]}, "cannot be parsed"),
-        ({**CONTINUATION, "Records": [record(PartitionKey=None)]}, "cannot be parsed"),
+        ({**CONTINUATION, "Records": [record(PartitionKey=7)]}, "cannot be parsed"),
         ({**CONTINUATION, "Records": None}, "cannot be parsed"),
         ({**CONTINUATION, "Records": [{**UNTIMED_RECORD, "Data": None}]}, "cannot be parsed"),
         ({**CONTINUATION, "Records": [{**UNTIMED_RECORD, "SequenceNumber": "x"}]}, "not a decimal integer"),
@@ -173,9 +188,13 @@ def test_events_of_other_types_are_ignored(kind):
     assert parse_message(Message(headers, b"{}")) is None
 
 
-@pytest.mark.parametrize("headers", [{}, {":message-type": "news"}, {":message-type": 1}, {":message-type": b"event"}])
-def test_a_message_of_an_unknown_type_is_rejected(headers):
-    with pytest.raises(EventError, match="expected event, exception or error"):
+def test_messages_of_other_types_are_ignored():
+    assert parse_message(Message({":message-type": "news"}, b"{}")) is None
+
+
+@pytest.mark.parametrize("headers", [{}, {":message-type": 1}, {":message-type": b"event"}])
+def test_a_message_without_a_type_is_rejected(headers):
+    with pytest.raises(EventError, match="expected a text, such as event"):
         parse_message(Message(headers, b"{}"))
 
 
@@ -192,7 +211,8 @@ def test_a_message_of_an_unknown_type_is_rejected(headers):
         ("KMSNotFoundException", KmsError, False),
         ("KMSOptInRequired", KmsError, False),
         ("AccessDeniedException", AccessDeniedError, False),
-        ("SomethingNewException", ServiceError, False),
+        ("InvalidArgumentException", ServiceError, False),
+        ("SomethingNewException", InternalFailureError, True),
     ],
 )
 def test_an_exception_frame_is_a_service_error_of_its_type(name, kind, retryable):

@@ -26,6 +26,15 @@ def test_a_record_without_an_arrival_time_has_the_time_0():
     assert parse_page(page(Records=[RECORD, record])).records[1].approximate_arrival_timestamp == 0.0
 
 
+@pytest.mark.parametrize("key", [{}, {"PartitionKey": None}], ids=["missing", "null"])
+def test_a_record_may_have_no_partition_key_and_a_page_only_records(key):
+    keyless = {"SequenceNumber": "18", "Data": "AAE="} | key
+    read = parse_page(page(Records=[RECORD, keyless], MillisBehindLatest=...))
+    assert read.records[1] == Record("18", 0.0, b"\x00\x01")
+    assert read.records[1].partition_key is None
+    assert read.millis_behind_latest is None
+
+
 @pytest.mark.parametrize("iterator", [None, ..., ""])
 def test_a_page_without_an_iterator_and_with_children_is_the_end(iterator):
     end = parse_page(page(NextShardIterator=iterator, ChildShards=[CHILD]))

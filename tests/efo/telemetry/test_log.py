@@ -9,6 +9,7 @@ import pytest
 
 from efo import events
 from efo.model import Checkpoint, Position
+from efo.protocol.aggregation import AggregateMode
 from efo.telemetry.log import LoggingObserver
 
 SHARD = "shardId-000000000000"
@@ -39,10 +40,30 @@ LOGGED = [
     (events.RecordSkipped(SHARD, "7", 2, "ValueError"), logging.WARNING, "record 7/2 was skipped: ValueError"),
     (events.RecordDeadLettered(SHARD, "7", 0, "ValueError"), logging.WARNING, "record 7/0 was dead-lettered"),
     (events.AggregateDamaged(SHARD, "7", "MD5"), logging.WARNING, "damaged KPL aggregate"),
-    (events.RecordsFiltered(SHARD, "7", 2), logging.DEBUG, "belong to another shard"),
+    (
+        events.RecordsFiltered(SHARD, "7", 2),
+        logging.WARNING,
+        "2 user records of the aggregate 7 are filtered out: the KPL puts them again after a reshard",
+    ),
+    (
+        events.RecordsFiltered(SHARD, "7", 2, AggregateMode.DROP),
+        logging.WARNING,
+        "aggregates is drop: unless their producer puts them again, they are lost; deduplicate delivers them",
+    ),
+    (events.SinkRetried(SHARD, "sink_full", "no room", 1.0), logging.WARNING, "outage of the sink began at shard"),
+    (
+        events.RecordsExpired(SHARD, 0.0, 3600.0, 3600.0),
+        logging.WARNING,
+        "between 1970-01-01T00:00:00Z and 1970-01-01T01:00:00Z expired before they were read, if there were any: 3600",
+    ),
     (events.ShardStarted(SHARD, Checkpoint.TRIM_HORIZON), logging.INFO, "started after TRIM_HORIZON"),
     (events.ShardFinished(SHARD, ()), logging.INFO, "finished; children: none"),
     (events.ShardGone(SHARD, Checkpoint("7")), logging.WARNING, "expired before they were read"),
+    (
+        events.StartDelayed("ListShards", "throttled", "ListShards: Rate exceeded", 1.5),
+        logging.WARNING,
+        "outage of Kinesis began: throttled: ListShards: Rate exceeded",
+    ),
     (events.ShardSyncFailed("transport", "down"), logging.WARNING, "outage of Kinesis began: transport: down"),
     (events.ParentCycleFound(("s-1", "s-2")), logging.ERROR, "s-1, s-2: never read, since these leases are each"),
     (events.HashRangeHoleFound(0, 9), logging.WARNING, "no lease covers the hash keys 0 to 9"),
@@ -50,6 +71,11 @@ LOGGED = [
     (events.ShardStopped(SHARD, "kms", "off"), logging.ERROR, "stopped by kms: off"),
     (events.ShardIsolated(SHARD, 60.0, "kms"), logging.ERROR, "isolated for 60 s by kms"),
     (events.StreamIsolated("late", 60.0, "kms"), logging.ERROR, "late: isolated for 60 s by kms"),
+    (
+        events.StreamRestored("late", "stream_recreated", 90.0, 3),
+        logging.WARNING,
+        "late: read again, after 90 s and 3 attempts that failed by stream_recreated",
+    ),
     (events.ShardPaused(SHARD), logging.INFO, "paused"),
     (events.ShardResumed(SHARD), logging.INFO, "resumed"),
     (events.ShardRepositioned(SHARD, Position.latest()), logging.INFO, "continues at LATEST"),
@@ -62,12 +88,24 @@ LOGGED = [
     ),
     (events.RecordsNotDelivered(3, "kms", "off"), logging.ERROR, "3 records were not delivered: kms: off"),
     (events.ShardMapChanged(4, 2), logging.INFO, "records go to 4 open shards now; 2 are sent again"),
+    (events.DistributionChanged("AUTO", ()), logging.INFO, "strategy is AUTO now: records go to any shard"),
+    (
+        events.DistributionChanged("AUTO", ("aggregate", "ordered")),
+        logging.WARNING,
+        "so aggregate=True and ordered=True cannot be kept until it is USER_PARTITION_KEY again",
+    ),
+    (
+        events.DistributionChanged("USER_PARTITION_KEY", ()),
+        logging.WARNING,
+        "strategy is USER_PARTITION_KEY now: a record without a partition key is refused",
+    ),
     (events.ConnectionClosed("host:443", "transport", "it broke"), logging.INFO, "was closed: it broke"),
 ]
 NOT_LOGGED = [
     events.WorkerStarted("w-1"),
     events.ConsumerOpened(None),
     events.ShardsListed(4),
+    events.StreamIdentified(1000.0, 24.0),
     events.SubscribeAttempted(SHARD, 0.0, 0.1, None),
     events.SubscribeAttempted(SHARD, 0.0, 0.1, "ResourceInUseException", "5 s"),
     events.PollAttempted(SHARD, "GetRecords", 0.1),
@@ -89,6 +127,7 @@ NOT_LOGGED = [
     events.PutRecordsCalled(500, 0, 0.1, 50_000),
     events.PutRecordsCalled(500, 7, 0.1, 50_000, "throttled"),
     events.RecordsDelivered(SHARD, 500, 5, 0.1, 1),
+    events.SinkRecovered(SHARD),
 ]
 
 
@@ -134,12 +173,36 @@ def test_an_outage_is_two_lines_however_many_shards_fail(caplog):
             observe(events.LeaseLost(f"s-{shard}", "store"))
             observe(events.ShardStopped(f"s-{shard}"))
         observe(events.LeaseStoreCalled("renew", "", 0.1, None, 100))
+    again = "it is tried again until it works"
+    network = "look at the network between this worker and Kinesis"
+    store = "make the lease store reachable from this worker; it then takes its leases again"
     assert [record.getMessage() for record in caplog.records] == [
-        "an outage of Kinesis began at s-0: transport: no route; it is tried again until it works",
-        "an outage of the lease store began at s-0: lease_store_unavailable; it is tried again until it works",
-        "the outage of Kinesis by transport ended after 60.0 s and 6000 failures",
+        f"an outage of Kinesis began at s-0: transport: no route; {again}; {network}",
+        f"an outage of the lease store began at s-0: lease_store_unavailable; {again}; {store}",
+        "the outage of Kinesis by transport is no longer tried here, and has not ended, after 60.0 s and 6000 failures",
         "the outage of the lease store by lease_store_unavailable ended after 60.0 s and 6000 failures",
     ]
+
+
+def test_an_outage_that_goes_on_for_another_reason_is_another_line(caplog):
+    observe = LoggingObserver()
+    with caplog.at_level(logging.INFO, logger="efo"):
+        observe(events.ShardSyncFailed("dns", "no address"))
+        observe(events.ShardSyncFailed("tls", "not trusted"))
+    assert caplog.records[1].getMessage() == (
+        "the outage of Kinesis by dns goes on, for another reason: tls: not trusted; look at ca_file, the clock of "
+        "this host, and what intercepts TLS between this worker and Kinesis"
+    )
+
+
+def test_filtered_records_are_one_line_in_an_hour_of_each_shard(caplog):
+    now = 0.0
+    observe = LoggingObserver(clock=lambda: now)
+    with caplog.at_level(logging.INFO, logger="efo"):
+        for now in range(7200):  # noqa: B007 - the clock reads it
+            observe(events.RecordsFiltered(SHARD, "7", 1))
+            observe(events.RecordsFiltered("s-1", "7", 1))
+    assert len(caplog.records) == 4
 
 
 def test_events_go_to_the_logger_that_is_given(caplog):

@@ -14,7 +14,8 @@ from efo.model import Checkpoint
 from efo.protocol.reading import LeaseCounts, ShardReading
 from efo.telemetry import instruments
 from efo.telemetry.combined import MAX_HELD, combine_observers
-from efo.telemetry.observer import DURATIONS_PER_SECOND, KEEP_COUNTERS, PEAKS_PER_SECOND, OtelObserver
+from efo.telemetry.observer import OtelObserver
+from efo.telemetry.shard_series import DURATIONS_PER_SECOND, KEEP_COUNTERS, PEAKS_PER_SECOND
 from tests.readings import NOW, FakeReadings
 
 COMMON = {
@@ -52,7 +53,10 @@ EVERY_EVENT: tuple[events.Event, ...] = (
     events.RecordSkipped("s-0", "1", 0, "ValueError"),
     events.RecordDeadLettered("s-0", "1", 0, "ValueError"),
     events.AggregateDamaged("s-0", "1", "no checksum"),
+    events.RecordsExpired("s-0", 1000.0, 4600.0, 3600.0),
     events.RecordsFiltered("s-0", "1", 2),
+    events.SinkRetried("s-0", "sink_full", "no room", 1.0),
+    events.SinkRecovered("s-0"),
     events.SubscriptionEnded("s-0", 250.0, "renewed"),
     events.SubscriptionEnded("s-0", 3.0, "protocol"),
     events.ShardFinished("s-9", ()),
@@ -61,6 +65,9 @@ EVERY_EVENT: tuple[events.Event, ...] = (
     events.StreamIsolated("late", 60.0, "not_found"),
     events.ShardGone("s-9", Checkpoint.TRIM_HORIZON),
     events.ShardsListed(4),
+    events.StartDelayed("ListShards", "throttled", "ListShards: Rate exceeded", 1.5),
+    events.StreamIdentified(1000.0, 24.0),
+    events.StreamRestored("late", "stream_recreated", 90.0, 3),
     events.ShardSyncFailed("throttled", "LimitExceededException"),
     events.ParentCycleFound(("s-1", "s-2")),
     events.HashRangeHoleFound(0, 99),
@@ -82,6 +89,7 @@ EVERY_EVENT: tuple[events.Event, ...] = (
     events.RecordsDelivered("s-0", 500, 5, 0.1, 1),
     events.RecordsNotDelivered(3, "kms", "off"),
     events.ShardMapChanged(4, 2),
+    events.DistributionChanged("AUTO", ("ordered",)),
 )
 
 
@@ -126,6 +134,12 @@ def telemetry():
 
 def test_the_sample_events_include_every_type_of_event():
     assert {type(event) for event in EVERY_EVENT} == set(get_args(events.Event))
+
+
+def test_records_that_expired_unread_are_counted_by_their_time(telemetry):
+    telemetry.observe(events.RecordsExpired("s-0", 1000.0, 4600.0, 3600.0))
+    telemetry.observe(events.RecordsExpired("s-1", 1000.0, 1002.5, 2.5))
+    assert telemetry.values(instruments.RECORD_EXPIRED_TIME) == {(): 3602.5}
 
 
 def test_every_instrument_is_fed_with_its_unit_description_and_buckets(telemetry):
@@ -237,6 +251,7 @@ def test_many_shards_together_have_a_limited_number_of_intervals_each_second_the
 
 def test_in_a_burst_counters_and_gauges_are_exact_at_every_export(telemetry):
     observe, batches = combine_observers(telemetry.observe), MAX_HELD
+    observe(events.ShardStarted("s-0", Checkpoint.TRIM_HORIZON))
     for _ in range(batches):
         observe(events.EventReceived("s-0", 4, 10, 0, 0.1))
         observe(events.BatchDelivered("s-0", 4))

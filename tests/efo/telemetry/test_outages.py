@@ -5,15 +5,32 @@ from __future__ import annotations
 import pytest
 
 from efo import events
-from efo.telemetry.outages import NOT_TRIED_AFTER, ORDINARY_FOR, PUTS_QUIET, Outage, OutageBegan, OutageEnded, Outages
+from efo.telemetry.outages import (
+    NOT_TRIED_AFTER,
+    ORDINARY_FOR,
+    PUTS_QUIET,
+    SAME_CAUSE_AFTER,
+    OngoingOutage,
+    Outage,
+    OutageBegan,
+    OutageChanged,
+    OutageEnded,
+    OutageGivenUp,
+    Outages,
+    Refused,
+)
 
 
-def subscribed(shard, error=None, detail=""):
-    return events.SubscribeAttempted(shard, 0.0, 0.1, error, detail)
+def subscribed(shard, error=None, detail="", *, is_final=False):
+    return events.SubscribeAttempted(shard, 0.0, 0.1, error, detail, is_final)
 
 
 def received(shard):
     return events.EventReceived(shard, 0, 100, 0, None)
+
+
+def works(shard):
+    return subscribed(shard), received(shard)
 
 
 def called(operation, error=None, duration=0.1):
@@ -39,7 +56,7 @@ def told():
 def test_an_outage_of_kinesis_ends_when_every_shard_that_failed_gets_events(told):
     assert told(subscribed("s-0", "transport", "cut")) == [OutageBegan("kinesis", "transport", "cut", "s-0")]
     told.now = 7.0
-    assert told(events.SubscriptionEnded("s-1", 9.0, "silence"), subscribed("s-0", "transport")) == []
+    assert told(events.SubscriptionEnded("s-1", 9.0, "transport"), subscribed("s-0", "transport")) == []
     told.now = 9.0
     # An accepted call is no success: a frozen stream accepts it too. Shards that did not fail prove nothing.
     assert told(subscribed("s-0"), subscribed("s-1"), received("s-2"), received("s-0")) == []
@@ -47,10 +64,103 @@ def test_an_outage_of_kinesis_ends_when_every_shard_that_failed_gets_events(told
     assert told(received("s-1"), received("s-0")) == []
 
 
-@pytest.mark.parametrize("end", [events.ShardStopped("s-0"), events.ShardFinished("s-0", ())])
-def test_a_shard_that_is_not_read_any_more_does_not_prolong_an_outage(told, end):
+def test_a_renewal_that_fails_while_the_older_subscription_is_read_is_one_outage(told):
+    told(*works("s-0"))
+    assert [type(change) for change in told(subscribed("s-0", "transport"), received("s-0"))] == [OutageBegan]
+    assert told(subscribed("s-0", "transport"), received("s-0")) == []
+    told.now = 9.0
+    assert told(events.SubscriptionEnded("s-0", 300.0, "expired"), subscribed("s-0")) == []
+    assert told(received("s-0")) == [OutageEnded("kinesis", "transport", 9.0, 2)]
+
+
+def test_a_shard_that_is_polled_works_though_a_trial_of_fan_out_failed(told):
+    told(subscribed("s-0", "transport"), received("s-0"), events.PollAttempted("s-0", "GetRecords", 0.1))
+    assert [type(change) for change in told(received("s-0"))] == [OutageEnded]
+
+
+ENDS = [events.ShardStopped("s-0"), events.ShardStopped("s-0", "kms"), events.ShardFinished("s-0", ())]
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_an_outage_of_what_is_no_longer_tried_is_given_up_and_has_not_ended(told, end):
     told(subscribed("s-0", "transport"))
+    told.now = 4.0
+    assert told(end) == [OutageGivenUp("kinesis", "transport", 4.0, 1)]
+    assert told(end, received("s-0")) == []
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_shard_that_is_not_read_any_more_does_not_prolong_an_outage_that_others_have_survived(told, end):
+    told(subscribed("s-0", "transport"), subscribed("s-1", "transport"), *works("s-1"))
     assert [type(change) for change in told(end)] == [OutageEnded]
+    # But a failure after that success shows that it was none for long.
+    told(subscribed("s-0", "transport"), subscribed("s-1", "transport"), *works("s-1"), subscribed("s-0", "transport"))
+    assert [type(change) for change in told(end)] == [OutageGivenUp]
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        subscribed("s-0", "kms", is_final=True),
+        events.PollAttempted("s-0", "GetRecords", 0.1, "AccessDeniedException", "", is_final=True),
+        events.SubscriptionEnded("s-0", 3.0, "service", "", "kms", is_final=True),
+        events.PutRecordsCalled(5, 0, 0.1, 9, "AccessDeniedException"),
+        events.LeaseStoreCalled("renew", "s-0", 0.1, "lease_store_corrupt"),
+    ],
+)
+def test_a_refusal_that_is_final_is_no_outage(told, refusal):
+    assert told(refusal) == []
+    assert told.outages.ongoing() == []
+
+
+def test_another_cause_is_told_and_one_of_before_only_after_some_time(told):
+    told(subscribed("s-0", "silence", "nothing"))
+    told.now = 5.0
+    [changed] = told(subscribed("s-1", "ExpiredTokenException", "expired"))
+    assert changed == OutageChanged("kinesis", "ExpiredTokenException", "silence", "expired", "s-1")
+    for told.now in range(6, 60):  # two that alternate
+        assert told(subscribed("s-0", "silence"), subscribed("s-1", "ExpiredTokenException")) == []
+    told.now = SAME_CAUSE_AFTER
+    assert [change.error_type for change in told(subscribed("s-0", "silence"))] == ["silence"]
+    told(subscribed("s-1", "silence"), *works("s-0"))
+    assert told(*works("s-1")) == [OutageEnded("kinesis", "silence", SAME_CAUSE_AFTER, 112)]
+
+
+def test_the_cause_of_an_ended_subscription_is_its_error(told):
+    [began] = told(events.SubscriptionEnded("s-0", 3.0, "service", "failed", "InternalFailureException"))
+    assert began == OutageBegan("kinesis", "InternalFailureException", "failed", "s-0")
+
+
+def test_what_goes_on_is_told_with_its_present_cause(told):
+    told(subscribed("s-0", "silence", "nothing"), events.SinkRetried("s-0", "sink_full", "no room", 1.0))
+    told.now = 7.0
+    told(subscribed("s-0", "dns", "no address"), subscribed("s-0", "dns", "again"))
+    assert told.outages.ongoing() == [
+        OngoingOutage("kinesis", "dns", "no address", 7.0, 3),
+        OngoingOutage("sink", "sink_full", "no room", 7.0, 1),
+    ]
+    told(*works("s-0"), events.SinkRecovered("s-0"))
+    assert told.outages.ongoing() == []
+
+
+def test_an_outage_of_a_sink_ends_when_each_shard_works_or_is_given_up(told):
+    history = [events.SinkRetried(shard, "kafka", "down", 1.0) for shard in ("s-0", "s-1")]
+    assert told(*history) == [OutageBegan("sink", "kafka", "down", "s-0")]
+    told.now = 3.0
+    assert told(events.SinkRecovered("s-0")) == []
+    assert told(events.SinkRecovered("s-1")) == [OutageEnded("sink", "kafka", 3.0, 2)]
+    told(*history)
+    assert told(events.ShardStopped("s-0", "kafka")) == []
+    assert told(events.ShardStopped("s-1", "kafka")) == [OutageGivenUp("sink", "kafka", 0.0, 2)]
+
+
+def test_what_is_refused_for_good_is_told_at_first_and_then_together():
+    outage = Outage("cloudwatch")
+    assert [*outage.refused(7, 0.0, "ValidationError", "old")] == [Refused("cloudwatch", "ValidationError", "old", 7)]
+    assert [*outage.refused(7, 30.0, "ValidationError", "old")] == []
+    [later] = outage.refused(1, SAME_CAUSE_AFTER, "ValidationError", "older")
+    assert (later.dropped, later.detail) == (8, "older")
+    assert not outage.is_on
 
 
 @pytest.mark.parametrize("reason", ["expired", "renewed", "shard_end", "lease_lost", "shutdown", "idle", "seek"])
@@ -108,6 +218,9 @@ def test_a_cancelled_call_is_a_failure_only_if_it_hung(told):
 
 
 def test_a_shard_sync_that_the_lease_store_fails_is_an_outage_of_the_lease_store(told):
+    (began,) = told(events.StartDelayed("leases", "lease_store_unavailable", "down", 1.0))
+    assert (began.system, began.detail) == ("lease_store", "down")
+    told(events.LeaseStoreCalled("list", "", 0.1, None))
     (began,) = told(events.ShardSyncFailed("lease_store_unavailable", "down"))
     assert began.system == "lease_store"
     assert [type(change) for change in told(called("list"))] == [OutageEnded]
@@ -133,7 +246,7 @@ def test_a_second_outage_counts_from_its_own_beginning():
 
 
 def put(error=None):
-    return events.PutRecordsCalled(1, 0, 0.1, 9, error)
+    return events.PutRecordsCalled(1, int(error is not None), 0.1, 9, error)
 
 
 def test_an_outage_of_puts_ends_when_they_have_worked_for_some_seconds(told):

@@ -140,6 +140,7 @@ def test_a_bounded_number_of_records_is_searched_for_traces_and_none_for_a_span_
     (ended,) = traces.ended("process orders")
     assert (len(searched), len(ended.links)) == (MAX_LINKS, MAX_LINKS)
     assert ended.attributes["messaging.batch.message_count"] == 2100
+    assert ended.attributes["efo.batch.unsearched"] == 2100 - MAX_LINKS
     with spans(Traces(sampler=ALWAYS_OFF), extract=extract).of_shard("s-0").of_batch([record()]):
         pass
     assert len(searched) == MAX_LINKS
@@ -180,6 +181,7 @@ def test_an_extractor_that_fails_makes_no_link_and_stops_nothing(traces):
         pass
     (span,) = traces.ended("process orders")
     assert (span.links, span.status.status_code) == ((), StatusCode.UNSET)
+    assert span.attributes["efo.batch.extract_failures"] == 1
 
 
 @pytest.mark.parametrize("provider", [None, NoOpTracerProvider()], ids=["no global provider", "disabled"])

@@ -20,7 +20,7 @@ from efo.kinesis.aws.control_plane import AwsControlPlane
 from efo.kinesis.aws.signer import Signer
 from efo.kinesis.connection_pool import ConnectionPool
 from efo.kinesis.service_call import ServiceCaller
-from efo.model import FanOutConsumer, Position
+from efo.model import AccountLimits, FanOutConsumer, Position
 from efo.testing import Credential, FakeKinesis, FakeSettings, When
 from efo.testing.faults.kinds import Refuse
 
@@ -120,6 +120,50 @@ async def test_describe_stream_returns_name_arn_status_and_retention(control):
     described = await control.describe_stream()
     arn = "arn:aws:kinesis:us-east-1:123456789012:stream/s"
     assert (described.name, described.arn, described.status, described.retention_hours) == ("s", arn, "ACTIVE", 48)
+
+
+async def test_describe_stream_returns_the_mode_and_the_distribution_of_records(control_of, fake):
+    described = await control_of("s").describe_stream()
+    assert (described.mode, described.distribution, described.is_auto, described.queues) == (
+        "PROVISIONED",
+        "USER_PARTITION_KEY",
+        False,
+        0,
+    )
+    fake.create_stream("auto", distribution="AUTO")
+    described = await control_of("auto").describe_stream()
+    assert (described.mode, described.distribution, described.is_auto) == ("ON_DEMAND", "AUTO", True)
+
+
+async def test_records_without_a_partition_key_are_read(control_of, fake):
+    fake.create_stream("auto", distribution="AUTO")
+    fake.put("auto", None, b"keyless")
+    fake.put("auto", "k", b"keyed")
+    control = control_of("auto")
+    read = await control.get_records(await control.get_shard_iterator(FIRST, Position.trim_horizon()), 10)
+    assert [(record.partition_key, record.data) for record in read.records] == [(None, b"keyless"), ("k", b"keyed")]
+
+
+async def test_a_consumer_is_registered_with_tags(control, arn, fake):
+    consumer = await control.register_consumer(arn, "c", {"team": "billing"})
+    assert fake.tags(consumer.arn) == {"team": "billing"}
+
+
+async def test_the_limits_of_the_account_are_described(control, fake):
+    fake.create_stream("auto", 3, distribution="AUTO")
+    assert await control.describe_limits() == AccountLimits(5, 20_000, 1, 50)
+    assert await control.has_advantage() is False
+
+
+async def test_a_dry_run_asks_for_a_subscription_and_takes_none(control, arn, fake, clock):
+    consumer = await control.register_consumer(arn, "c")
+    assert await control.knows_dry_run(FIRST)
+    clock.now += 1
+    await control.try_to_subscribe(consumer.arn, FIRST)
+    assert fake.subscriptions("s", FIRST).made == 0
+    clock.now += 1
+    with pytest.raises(errors.ResourceNotFoundError):
+        await control.try_to_subscribe(f"{arn}/consumer/other:1", FIRST)
 
 
 async def test_describe_stream_returns_the_key_that_encrypts_the_records(control, fake):

@@ -12,6 +12,7 @@ import efo.aio
 import efo.sync
 from efo.errors import ConfigurationError
 from efo.testing import InMemoryStream, virtual_time
+from efo.testing.errors import FakeError
 
 
 def data(stream: InMemoryStream) -> list[bytes]:
@@ -115,6 +116,24 @@ def test_the_doors_of_asyncio_and_of_synchronous_code_see_the_same_stream():
                 if len(got) == 2:
                     consumer.drain()
     assert got == [b"1", b"2"]
+
+
+async def test_a_stream_without_partition_keys_and_with_them_again(autojump_clock):
+    stream = InMemoryStream(shards=2, distribution="AUTO")
+    stream.put(None, b"1", b"2")
+    async with stream.open() as kinesis, efo.open_producer(kinesis) as producer:
+        await (await producer.put(b"3")).wait()
+    stream.distribute("USER_PARTITION_KEY")
+    stream.put("a", b"4")
+    with pytest.raises(FakeError, match="partitionKey"):
+        stream.put(None, b"5")
+    assert sorted(await consume(stream)) == [b"1", b"2", b"3", b"4"]
+    assert {record.data: record.partition_key for record in stream.records()} == {
+        b"1": None,
+        b"2": None,
+        b"3": None,
+        b"4": "a",
+    }
 
 
 async def test_it_is_open_once_at_a_time(autojump_clock):

@@ -61,7 +61,8 @@ def test_a_host_on_which_the_service_can_run_passes_and_nothing_is_written(docto
     assert (code, failed(checks)) == (Exit.OK, [])
     assert checks["region"]["detail"].startswith("us-east-1, from AWS_REGION")
     assert checks["fan-out consumer"]["result"] == "passed"
-    assert checks["kinesis:SubscribeToShard"]["result"] == "not tested"
+    assert checks["kinesis:SubscribeToShard"]["detail"] == "allowed; nothing of this name exists"
+    assert checks["kinesis:RegisterStreamConsumer"]["result"] == "not tested"
     assert checks["java"]["result"] == "not tested"
     assert all(set(check) == {"name", "result", "detail", "remedy"} for check in checks.values())
     assert "the-secret" not in str(checks)
@@ -140,7 +141,7 @@ def test_for_people_it_writes_a_list(kinesis, capsys):
     assert call(["doctor", *SLOW_MACHINE]) == Exit.OK
     output = capsys.readouterr()
     assert "clock: this host's clock is that of the service" in output.out
-    assert "SubscribeToShard: not tested: " in output.out
+    assert "RegisterStreamConsumer: not tested: " in output.out
     assert output.out.splitlines()[-1].endswith(" not tested")
     assert output.err == ""
 

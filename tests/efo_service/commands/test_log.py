@@ -161,7 +161,7 @@ def test_adopt_lists_what_it_does_and_does_it_once(with_leases, root, capsys) ->
     assert call(["log", "verify"]) == Exit.OK
     capsys.readouterr()
     assert call(["log", "adopt", "--json"]) == Exit.OK
-    assert json.loads(capsys.readouterr().out) == {"adopted": {}}
+    assert json.loads(capsys.readouterr().out) == {"adopted": {}, "continued": False}
 
 
 def test_adopt_replaces_an_emptied_partition_also_of_dead_letters(with_leases, root, capsys) -> None:
@@ -172,7 +172,7 @@ def test_adopt_replaces_an_emptied_partition_also_of_dead_letters(with_leases, r
     with_leases("shardId-000000000001", Checkpoint("9"))
     assert call(["log", "adopt", "--topic", "refused", "--yes", "--json"]) == Exit.OK
     result = capsys.readouterr()
-    assert json.loads(result.out) == {"adopted": {SHARD: 1}}
+    assert json.loads(result.out) == {"adopted": {SHARD: 1}, "continued": False}
     assert "the records of its emptied partition 0 are lost" in result.err
 
 
@@ -186,4 +186,6 @@ def test_export_ends_with_an_error_at_a_hole_unless_gaps_are_allowed(root, capsy
     assert call(arguments) == Exit.UNAVAILABLE
     assert "offsets 3 to 3 are missing" in capsys.readouterr().err
     assert call([*arguments, "--allow-gaps"]) == Exit.OK
-    assert [json.loads(line)["offset"] for line in capsys.readouterr().out.splitlines()] == [0, 1, 2, 4]
+    shown = capsys.readouterr()
+    assert [json.loads(line)["offset"] for line in shown.out.splitlines()] == [0, 1, 2, 4]
+    assert "0: the offsets 3 to 3 are missing" in shown.err

@@ -203,7 +203,13 @@ def test_shards_shows_the_tree_with_states_owners_and_lags(kinesis, with_store, 
 def test_consumers_are_registered_listed_and_deregistered(kinesis, efo, capsys):
     code, output, _ = efo("consumers", "register", "billing")
     assert (code, output["status"]) == (Exit.OK, "ACTIVE")
-    assert efo("consumers", "register")[1]["name"] == "efo"
+    assert efo("consumers", "register", "--tags", "team=orders")[1]["name"] == "efo"
+    arns = {one["name"]: one["arn"] for one in efo("consumers", "list")[1]["consumers"]}
+    assert {name: kinesis.call(lambda fake, arn=arn: fake.tags(arn)) for name, arn in arns.items()} == {
+        "billing": {},
+        "efo": {"team": "orders"},
+    }
+    assert efo("consumers", "register", "third", "--tags", "aws:team=orders")[0] == Exit.USAGE
     code, output, _ = efo("consumers", "list")
     assert (code, {one["name"]: one["own"] for one in output["consumers"]}) == (
         Exit.OK,

@@ -66,7 +66,15 @@ def test_each_line_of_stdin_is_a_record_with_a_key_of_its_own(kinesis, stream, s
     shown = capsys.readouterr()
     summary = json.loads(shown.out)
     assert (summary["records"], summary["stored"], summary["failed"], summary["data_bytes"]) == (3, 3, 0, 11)
-    assert "3 records put, 3 stored" in shown.err
+    assert summary["empty_lines"] == 1
+    assert "3 records put, 3 stored; empty lines left out: 1" in shown.err
+
+
+def test_an_empty_input_is_said_to_be_empty(kinesis, stream, stdin, capsys):
+    stdin(b"")
+    assert call(["put", stream, "--format", "file"]) == Exit.OK
+    assert "0 records put, 0 stored; empty lines left out: 1" in capsys.readouterr().err
+    assert stored(kinesis, stream) == []
 
 
 def test_a_file_of_lines_with_keys_in_a_field(kinesis, stream, tmp_path, capsys):
@@ -122,6 +130,45 @@ def test_values_may_be_text_and_keys_explicit(kinesis, stream, stdin):
     assert call(["put", stream, "--format", "json", "--encoding", "utf-8"]) == Exit.OK
     [first, _] = kinesis.records(stream).values()
     assert [(record.partition_key, record.data) for record in first] == [("k", "ä".encode())]
+
+
+@pytest.fixture
+def auto(kinesis, request):
+    name = re.sub(r"\W", "-", f"{request.node.name}-auto")[-100:]
+    kinesis.create_stream(name, 2, distribution="AUTO")
+    return name
+
+
+def test_on_an_auto_stream_records_have_no_key_unless_one_is_given(kinesis, auto, stdin):
+    stdin(b"one\ntwo\n")
+    assert call(["put", auto]) == Exit.OK
+    stdin(b"three\n")
+    assert call(["put", auto, "--key", "k"]) == Exit.OK
+    found = [(record.partition_key, record.data) for records in kinesis.records(auto).values() for record in records]
+    assert sorted(found, key=lambda pair: pair[1]) == [(None, b"one"), ("k", b"three"), (None, b"two")]
+
+
+@pytest.mark.parametrize("option", ["--aggregate", "--ordered"])
+def test_an_auto_stream_takes_neither_aggregates_nor_an_order(kinesis, auto, stdin, capsys, option):
+    stdin(b"one\n")
+    assert call(["put", auto, option]) == Exit.CONFIGURATION
+    assert f"{option[2:]}=True: stream {auto} has the record distribution strategy AUTO" in capsys.readouterr().err
+
+
+def test_what_tail_writes_of_an_auto_stream_can_be_put_again(kinesis, auto, stream, stdin, capsys):
+    kinesis.put(auto, None, b"none")
+    kinesis.put(auto, "k", b"key")
+    assert call(["tail", auto, "--from", "trim_horizon", "--until", "now", "--json"]) == Exit.OK
+    lines = capsys.readouterr().out.encode()
+    stdin(lines)
+    assert call(["put", auto, "--format", "json"]) == Exit.OK
+    found = [(record.partition_key, record.data) for records in kinesis.records(auto).values() for record in records]
+    assert sorted(found, key=lambda pair: pair[1]) == 2 * [("k", b"key")] + 2 * [(None, b"none")]
+    stdin(lines)
+    assert call(["put", stream, "--format", "json"]) == Exit.USAGE
+    assert "partition_key is missing: stream" in capsys.readouterr().err
+    stdin(lines)
+    assert call(["put", stream, "--format", "json", "--key", "all"]) == Exit.OK
 
 
 @pytest.mark.parametrize(
@@ -180,7 +227,7 @@ async def test_records_that_are_not_stored_are_counted(autojump_clock):
     async with FakeKinesis() as fake:
         fake.create_stream("orders", 1)
         fake.faults.add(Refuse("AccessDeniedException"), When(operation="PutRecords", times=ALWAYS))
-        parse = parser("lines", key="k", key_field=None, encoding="base64", random_key=str)
+        parse = parser("lines", key="k", key_field=None, encoding="base64", other_key=str)
         with pytest.raises(efo.DeliveryError):
             async with efo.open_producer(fake.kinesis("orders"), observer=progress) as producer:
                 await put_lines(producer, io.BytesIO(b"a\nb"), parse, progress)
@@ -192,7 +239,7 @@ async def test_the_rate_is_kept(autojump_clock):
     progress = Progress()
     async with FakeKinesis() as fake:
         fake.create_stream("orders", 1)
-        parse = parser("lines", key="k", key_field=None, encoding="base64", random_key=str)
+        parse = parser("lines", key="k", key_field=None, encoding="base64", other_key=str)
         async with efo.open_producer(fake.kinesis("orders"), observer=progress) as producer:
             began = trio.current_time()
             await put_lines(producer, io.BytesIO(b"x\n" * 100), parse, progress, rate=10.0)
@@ -238,7 +285,7 @@ async def test_lines_before_a_wrong_one_are_put_however_long_that_takes(autojump
     async with FakeKinesis() as fake:
         fake.create_stream("orders")
         source = io.BytesIO(b'{"id":"a"}\n' * 10_000 + b"nonsense\n")
-        parse = parser("lines", key=None, key_field="id", encoding="base64", random_key=str)
+        parse = parser("lines", key=None, key_field="id", encoding="base64", other_key=str)
         with pytest.raises(UsageError, match="line 10001"):
             async with efo.open_producer(fake.kinesis("orders")) as producer:
                 await put_lines(producer, source, parse, Progress())

@@ -61,6 +61,15 @@ def test_it_shows_the_records_of_a_stream_without_a_configuration(stream, capsys
     assert shown.err == ""
 
 
+def test_a_record_without_a_partition_key_has_none(kinesis, capsys):
+    kinesis.create_stream("auto", 1, distribution="AUTO")
+    kinesis.put("auto", None, b"text")
+    assert call(["tail", "auto", "--from", "trim_horizon", "--limit", "1"]) == Exit.OK
+    assert capsys.readouterr().out.endswith("Z shardId-000000000000 - text\n")
+    assert call(["tail", "auto", "--from", "trim_horizon", "--limit", "1", "--json"]) == Exit.OK
+    assert json.loads(capsys.readouterr().out)["key"] is None
+
+
 @pytest.mark.parametrize("options", [["--json"], ["--format", "json"]])
 def test_json_has_one_object_per_record(stream, options, capsys):
     assert call(["tail", stream, "--from", "-1h", "--limit", "2", "--encoding", "utf-8", *options]) == Exit.OK
@@ -86,7 +95,7 @@ def test_the_stream_of_the_command_line_goes_before_the_configured_one(stream, c
         ([], Exit.CONFIGURATION, "EFO_KINESIS__STREAM"),
         (["orders", "--from", "tomorrow"], Exit.USAGE, "--from tomorrow: expected latest"),
         (["orders", "--from", "2026-01-31T12:00:00"], Exit.USAGE, "a time with its zone"),
-        (["orders", "--from", "2999-01-01T00:00:00Z"], Exit.USAGE, "--from: the time is in the future"),
+        (["orders", "--from", "2999-01-01T00:00:00Z"], Exit.USAGE, "--from: 2999-01-01T00:00:00Z is in the future"),
         (["orders", "--until", "later"], Exit.USAGE, "--until later: expected now"),
         (["orders", "--from", "-1h", "--until", "-2h"], Exit.USAGE, "--until -2h is before --from -1h"),
         (["orders", "--shard", "shardId-9"], Exit.USAGE, "no such shard; it has 1: shardId-000000000000"),

@@ -101,6 +101,14 @@ WRONG = {
         "4: [consumer] park_faults: this setting was renamed: write on_service_error",
     ),
     "consumer ARN": (f'[kinesis]\nstream = "{ARN}/consumer/c:1"', "is the ARN of a consumer: use the ARN or the name"),
+    "tags that AWS refuses": (
+        f'{STREAM}[consumer]\ntags = "team=a|b"',
+        "4: [consumer] tags: the tag 'team' has the char",
+    ),
+    "tags of nobody": (
+        f'{STREAM}[consumer]\ntags = "team=a"\nread_mode = "polling"',
+        "tags has no effect with read_mode",
+    ),
     "stream name": ('[kinesis]\nstream = "a b"', "2: [kinesis] stream: 'a b' is not the name of a stream"),
     "two regions": (f'[kinesis]\nstream = "{ARN}"\nregion = "x"', "1: [kinesis]: region 'x' is not that of the"),
     "endpoint without a scheme": (f'{STREAM}endpoint_url = "h:1"', "3: [kinesis] endpoint_url: not an endpoint"),
@@ -118,6 +126,10 @@ WRONG = {
     "time without a zone": (
         f"{POSITION}2026-01-01T00:00:00",
         "4: [consumer] initial_position: the time '2026-01-01T00",
+    ),
+    "position in the future": (
+        f"{POSITION}2999-01-01T00:00:00Z",
+        "4: [consumer] initial_position: '2999-01-01T00:00:00+00:00': 2999-01-01T00:00:00Z is in the future",
     ),
     "unknown position": (f'{POSITION}"start"', "'start' is not a position"),
     "not a number": (f'{STREAM}[service]\nport = "x"', "4: [service] port: Input should be a valid int"),

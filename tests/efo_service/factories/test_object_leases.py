@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 
 import pytest
 import trio
@@ -10,7 +11,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from structlog.testing import capture_logs
 
-from efo.errors import ConfigurationError, LeaseStoreUnavailableError
+from efo.errors import ConfigurationError, LeaseStoreCorruptError, LeaseStoreUnavailableError
 from efo.model import Checkpoint, Lease
 from efo_service.cli import call
 from efo_service.config.loading import load
@@ -93,16 +94,52 @@ async def test_leases_are_inspected_without_creating_them(configured, opened) ->
     assert (await inspectable_leases(settings).inspect()).leases == 1
 
 
-async def test_a_store_that_does_not_answer_at_the_start_is_waited_for(configured, monkeypatch, autojump_clock) -> None:
+@pytest.fixture
+def objects(monkeypatch) -> MemoryStore:
+    """Return the store that is opened, which is called without threads, since a virtual clock does not wait for one."""
     objects = MemoryStore()
-    objects.fault = lambda _operation, _key: "refused"
     monkeypatch.setattr(object_leases, "open_store", lambda _url: objects)
 
-    async def run_sync(work, *arguments, **_options):  # no thread, since the clock does not wait for one
+    async def run_sync(work, *arguments, **_options):
         await trio.lowlevel.checkpoint()
         return work(*arguments)
 
     monkeypatch.setattr(trio.to_thread, "run_sync", run_sync)
+    return objects
+
+
+async def test_a_document_that_looks_damaged_is_read_again_and_believed_after_a_while(
+    configured, objects, autojump_clock
+) -> None:
+    settings = configured(ON_STORE)
+    until = -1.0
+    objects.spoil = lambda _key, content: content[:-7] if trio.current_time() < until else content
+    async with open_leases(settings) as store:
+        await store.create(Lease("s", Checkpoint.LATEST))
+    until = trio.current_time() + 15  # at the start
+    async with open_leases(settings) as store:
+        assert [lease.key for lease in await store.list()] == ["s"]
+        for seconds in (0.1, 15):  # and while it is read
+            until = trio.current_time() + seconds
+            with suppress(LeaseStoreUnavailableError):
+                await store.list()
+            await trio.sleep(seconds)
+            objects.replace(KEY, objects.objects[KEY].content, objects.get(KEY).version)
+            assert [lease.key for lease in await store.list()] == ["s"]
+        until = trio.current_time() + 1000
+        objects.replace(KEY, objects.objects[KEY].content, objects.get(KEY).version)
+        with pytest.raises(LeaseStoreUnavailableError, match=r"is damaged .*; it is read again for 30 s"):
+            await store.list()
+        await trio.sleep(30)
+        with pytest.raises(LeaseStoreCorruptError, match="is damaged"):
+            await store.list()
+
+
+KEY = ".efo-leases/application=billing/stream=orders.json"
+
+
+async def test_a_store_that_does_not_answer_at_the_start_is_waited_for(configured, objects, autojump_clock) -> None:
+    objects.fault = lambda _operation, _key: "refused"
     settings = configured(ON_STORE)
     with (
         capture_logs() as logs,

@@ -5,14 +5,17 @@ from __future__ import annotations
 import threading
 
 import pytest
+import trio
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
+from efo.events import SinkRecovered, SinkRetried
 from efo.model import Batch
 from efo_service.config.settings import Settings
 from efo_service.factories import object_log
 from efo_service.factories.sinks import open_sink
-from efo_service.relay.errors import LogOwnerError, StoreDeniedError, StoreUnavailableError, StoreUnfitError
+from efo_service.relay import doubt
+from efo_service.relay.errors import LogError, LogOwnerError, StoreDeniedError, StoreUnavailableError, StoreUnfitError
 from efo_service.relay.object_store.memory import MemoryStore
 from efo_service.relay.object_store.store import Version
 from tests.efo_service.relay.object_log.logs import SHARD, STREAM, Log, make_records
@@ -75,7 +78,9 @@ def test_wrong_settings_are_refused(relay, message) -> None:
         settings(**relay)
 
 
-async def test_a_store_without_conditional_writes_is_refused_before_anything_is_written(store, monkeypatch) -> None:
+async def test_a_store_without_conditional_writes_is_refused_before_anything_is_written(
+    store, monkeypatch, autojump_clock
+) -> None:
     monkeypatch.setattr(store, "create", lambda _key, _content: Version("1"))
     with pytest.raises(StoreUnfitError, match="creates an object that exists"):
         async with open_sink(settings()):
@@ -108,6 +113,61 @@ async def test_the_start_waits_for_a_store_that_does_not_answer(store, autojump_
     with pytest.raises(StoreUnavailableError, match="503"):
         async with open_sink(settings()):
             pass
+
+
+@pytest.fixture
+def no_threads(monkeypatch) -> None:
+    """Call what is blocking in the event loop: a virtual clock does not wait for a thread."""
+
+    async def run_sync(work, *arguments, **_options):
+        await trio.lowlevel.checkpoint()
+        return work(*arguments)
+
+    monkeypatch.setattr(trio.to_thread, "run_sync", run_sync)
+    monkeypatch.setattr(trio.from_thread, "check_cancelled", lambda: None)
+
+
+PAGE = b"<html><body>Sign in to the network</body></html>"
+
+
+@pytest.mark.parametrize("name", ["catalog.json", "head.json", "commits"])
+async def test_what_looks_damaged_at_the_start_is_waited_for(store, name, no_threads, autojump_clock) -> None:
+    log = Log(store)
+    log.append(log.writer(), 3)
+    store.spoil = lambda key, content: PAGE if name in key and trio.current_time() < until else content
+    until = trio.current_time() + 20
+    seen = []
+    async with open_sink(settings(), seen.append) as destination:
+        await relay_all(destination)
+    *retried, recovered = seen
+    assert {type(event) for event in retried} == {SinkRetried}
+    assert isinstance(recovered, SinkRecovered)
+    assert retried[0].detail.startswith("perhaps one damaged answer, so it is read again for 30 s: ")
+    until = trio.current_time() + 1000
+    began = trio.current_time()
+    with pytest.raises(LogError, match=name):
+        async with open_sink(settings()) as destination:
+            await relay_all(destination)
+    assert trio.current_time() - began >= doubt.SECONDS
+
+
+async def test_a_store_whose_probe_was_lied_to_is_probed_again(store, no_threads, autojump_clock) -> None:
+    lies = iter([PAGE] * 3)
+    store.spoil = lambda key, content: next(lies, content) if "probe" in key else content
+    async with open_sink(settings()):
+        pass
+
+
+async def test_a_partition_that_looks_damaged_when_it_is_opened_is_waited_for(
+    store, no_threads, autojump_clock
+) -> None:
+    log = Log(store)
+    log.append(log.writer(), 3)
+    async with open_sink(settings()) as destination:
+        until = trio.current_time() + 20
+        store.spoil = lambda _key, content: PAGE if trio.current_time() < until else content
+        await relay_all(destination, Batch("s", SHARD, make_records(2, 3), "9", 0, 0))
+    log.check(5)
 
 
 async def test_missing_rights_end_the_start(store, monkeypatch) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,12 +17,13 @@ from pydantic import ValidationError
 from structlog.testing import capture_logs
 
 from efo.errors import ConfigurationError
-from efo.events import RecordDeadLettered, RecordSkipped, ignore_events
+from efo.events import RecordDeadLettered, RecordSkipped, SinkRecovered
 from efo.model import Batch, Record
 from efo_service.config.settings import Settings
 from efo_service.factories.sinks import SYSTEMS, _Reports, open_sink
 from efo_service.relay.destination import Destination, SinkRetries
 from efo_service.relay.errors import LogIncompleteError, RecordRefusedError, SinkFullError
+from efo_service.relay.log.reader_offsets import commit_reader
 from efo_service.relay.log.segments import list_segments
 from efo_service.relay.log.sink import LogSink
 from efo_service.relay.measured import SinkMeter
@@ -73,19 +75,16 @@ async def test_dead_letters_of_the_jsonl_sink_are_written_to_the_log(tmp_path) -
 @pytest.mark.parametrize(
     ("relay", "event"),
     [
-        ({"dead_letters": "refused"}, RecordDeadLettered(SHARD, "2", 0, "record_refused")),
-        ({"on_refused_record": "skip"}, RecordSkipped(SHARD, "2", 0, "record_refused")),
+        ({"dead_letters": "refused"}, RecordDeadLettered),
+        ({"on_refused_record": "skip"}, RecordSkipped),
     ],
 )
 async def test_each_refused_record_is_reported(tmp_path, relay, event) -> None:
     seen = []
     chosen = settings(tmp_path, sink="jsonl", jsonl_encoding="utf-8", **relay)
-    with capture_logs() as lines:
-        async with open_sink(chosen, seen.append) as destination:
-            await relay_all(destination, BATCH)
-    assert seen == [event]
-    [line] = [line for line in lines if line["event"] == "record_refused"]
-    assert (line["record"], line["reason"][:19]) == ("2", "its value is not UT")
+    async with open_sink(chosen, seen.append) as destination:
+        await relay_all(destination, BATCH)
+    assert seen == [event(SHARD, "2", 0, "record_refused", "its value is not UTF-8: invalid start byte at byte 0")]
     assert len((tmp_path / "lines").read_text().splitlines()) == 1
 
 
@@ -125,12 +124,26 @@ async def commit(destination: Destination, *numbers: int) -> None:
 
 
 async def test_maintenance_runs_while_the_log_is_open(tmp_path) -> None:
-    async with open_sink(settings(tmp_path, retention_bytes=1, maintenance_seconds=0.01)) as destination:
-        await commit(destination, 1, 2, 3)
-        while len(list_segments(tmp_path / "log" / STREAM / "0")) > 1:  # noqa: ASYNC110 - it happens on disk
-            await trio.sleep(0.01)
-        await commit(destination, 4)
+    with capture_logs() as logs:
+        async with open_sink(settings(tmp_path, retention_bytes=1, maintenance_seconds=0.01)) as destination:
+            await commit(destination, 1, 2, 3)
+            while len(list_segments(tmp_path / "log" / STREAM / "0")) > 1:  # noqa: ASYNC110 - it happens on disk
+                await trio.sleep(0.01)
+            await commit(destination, 4)
+    assert sum(line["expired"] for line in logs if line["event"] == "maintenance_done") >= 2
     assert read_log(tmp_path, SHARD, STREAM)[-1].headers[2] == ("kinesis.sequence", b"4")
+
+
+async def test_what_retention_leaves_for_a_reader_is_told(tmp_path) -> None:
+    with capture_logs() as logs:
+        async with open_sink(settings(tmp_path, retention_bytes=1, maintenance_seconds=0.01)) as destination:
+            await commit(destination, 1)
+            commit_reader(tmp_path / "log", STREAM, "slow", {0: 0}, time.time())
+            await commit(destination, 2, 3)
+            while not any(line["event"] == "retention_waits_for_readers" for line in logs):  # noqa: ASYNC110 - the same
+                await trio.sleep(0.01)
+    (held_back, *_) = (line["bytes"] for line in logs if line["event"] == "retention_waits_for_readers")
+    assert held_back > 0
 
 
 async def test_failed_maintenance_is_logged_and_the_sink_stays_open(tmp_path) -> None:
@@ -172,24 +185,16 @@ class DownSink:
         yield SimpleNamespace(position=None, refusal=None)
 
 
-async def test_an_outage_of_the_sink_is_one_line_when_it_begins_and_one_when_it_ends(autojump_clock) -> None:
-    reader = InMemoryMetricReader()
+async def test_each_retry_of_a_sink_is_reported_and_that_it_works_again_once(autojump_clock) -> None:
+    reader, seen = InMemoryMetricReader(), []
     meter = SinkMeter("efo_log", STREAM, MeterProvider(metric_readers=[reader], shutdown_on_exit=False))
-    reports = _Reports(meter, ignore_events, "isolate")
-    destination = Destination(DownSink(241), SinkRetries(seconds=3600), reports)
-    started = trio.current_time()
-    with capture_logs() as lines:
-        await relay_shard(ListedShard([]), destination, rng=Random(1))
-        lasted = trio.current_time() - started
-        await relay_all(destination)
-    began, ended = (line for line in lines if line["log_level"] != "debug")
-    assert (began["event"], began["error_type"], began["detail"], began["shard_id"]) == (
-        "sink_outage_began",
-        "sink_full",
-        "no room",
-        SHARD,
-    )
-    assert (ended["event"], ended["duration"], ended["failures"]) == ("sink_outage_ended", round(lasted, 3), 241)
+    destination = Destination(DownSink(241), SinkRetries(seconds=3600), _Reports(meter, seen.append, "isolate"))
+    await relay_shard(ListedShard([]), destination, rng=Random(1))
+    await relay_all(destination)
+    *retried, recovered = seen
+    assert {(event.shard_id, event.error_type, event.detail) for event in retried} == {(SHARD, "sink_full", "no room")}
+    assert (len(retried), recovered) == (241, SinkRecovered(SHARD))
+    assert all(0 <= event.delay <= 5 for event in retried)
     attributes = {"messaging.system": "efo_log", "messaging.destination.name": STREAM, "error.type": "sink_full"}
     assert points(reader, "efo.sink.retries") == [(attributes, 241)]
 

@@ -26,6 +26,13 @@ def test_a_record_without_an_arrival_time_has_a_dash():
     assert line(Record("7", 0, b"x", "k")) == f"- {SHARD} k x\n"
 
 
+def test_a_record_without_a_key_has_a_dash_and_null_in_json():
+    record = Record("7", 0, b"x")
+    assert line(record) == f"- {SHARD} - x\n"
+    assert json.loads(line(record, "json"))["key"] is None
+    assert matcher(None, None, "-")(record) is False
+
+
 @pytest.mark.parametrize(
     ("data", "shown"),
     [

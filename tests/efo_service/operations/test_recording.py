@@ -91,6 +91,31 @@ async def test_a_recorded_stream_replays_byte_for_byte(path, tmp_path, autojump_
     assert next(lines[-1].at - lines[0].at for lines in again.calls.values()) == pytest.approx(30, abs=0.5)
 
 
+async def test_records_without_a_partition_key_replay_without_one(path, tmp_path, autojump_clock):
+    async def keys_of(fake):
+        keys = {}
+
+        async def handle(batch):
+            keys.update((item.data, item.partition_key) for item in batch)
+
+        with trio.move_on_after(60):
+            await consume(fake.kinesis("s"), handle, application="reader", leases=MemoryLeaseStore())
+        return keys
+
+    async with FakeKinesis() as fake:
+        fake.create_stream("s", 2, distribution="AUTO")
+        fake.put_many("s", [(None, b"%d" % number) for number in range(10)])
+        fake.put("s", "key", b"10")
+        recorded, _ = await record(fake, path, 60)
+    async with FakeKinesis() as fake:
+        fake.replay(path)
+        again, _ = await record(fake, tmp_path / "again.jsonl", 60)
+    assert bodies(again) == bodies(recorded)
+    async with FakeKinesis() as fake:
+        fake.replay(path)
+        assert await keys_of(fake) == {**{b"%d" % number: None for number in range(10)}, b"10": "key"}
+
+
 @pytest.mark.parametrize(("speed", "at"), [(1.0, 50.0), (10.0, 5.0), (math.inf, 0.0)])
 async def test_a_consumer_reads_a_replay_with_original_or_scaled_timing(speed, at, path, autojump_clock):
     async with FakeKinesis() as fake:

@@ -259,18 +259,46 @@ async def test_an_expired_shard_is_noted_and_its_children_are_read(fake, reader,
     await pass_time(6)
     nursery.cancel_scope.cancel()
     assert reader.shown == [(lower, b"2")]
-    assert [note.partition(" ")[0] for note in reader.notes] == [FIRST]
+    assert reader.notes == [f"{FIRST} is gone: its retention period has passed"]
 
 
 async def test_the_user_records_of_aggregates_are_shown(fake, reader, autojump_clock):
-    other = str(2**128 - 1)  # a hash key of the other shard
-    put(fake, aggregate([Entry("a", b"1", "0"), Entry("b", b"no", other), Entry("a", b"2", "0")]), b"3")
-    assert await reader.run() == [b"1", b"2", b"3"]
+    other = str(2**128 - 1)  # a hash key of the other shard: its producer knows no shards
+    put(fake, aggregate([Entry("a", b"1", "0"), Entry("b", b"2", other), Entry("a", b"3", "0")]), b"4")
+    assert await reader.run() == [b"1", b"2", b"3", b"4"]
     put(fake, aggregate([Entry("a", b"4", "0")])[:-1] + b"?")
     await reader.run()
     assert reader.data[-1].endswith(b"?")
     [note] = reader.notes
     assert "damaged aggregate" in note
+
+
+async def test_what_the_kpl_puts_again_after_a_reshard_is_not_shown_and_noted_once(fake, reader, autojump_clock):
+    lower, _ = fake.split("orders", FIRST)
+    beyond = str(2**126)  # the hash keys of FIRST were up to 2**127
+    for number in (b"1", b"2"):
+        data = aggregate([Entry("k", number, "0"), Entry("l", b"no", beyond)])
+        assert fake.put("orders", "a", data, "0")[0] == lower
+    tailer = reader.tailer(until=fake.clock())
+    await tailer.run()
+    assert reader.data == [b"1", b"2"]
+    [note] = reader.notes
+    assert note.startswith(lower)
+    assert note.endswith("not shown ([consumer] aggregates is deduplicate)")
+    assert tailer.filtered == 2
+    assert tailer.state().endswith("; 2 of aggregates are filtered out")
+
+
+async def test_all_user_records_of_an_aggregate_without_a_partition_key_are_shown(fake, reader, autojump_clock):
+    fake.create_stream("auto", 2, distribution="AUTO")
+    users = [Entry(f"user-{number}", b"%d" % number) for number in range(8)]
+    for data in (aggregate(users), b"8"):
+        fake.put("auto", None, data)
+    tailer = Tailer(
+        fake.kinesis("auto"), Tail(start=TRIM_HORIZON, until=fake.clock()), reader._show, reader.notes.append
+    )
+    await tailer.run()
+    assert sorted(reader.data) == [b"%d" % number for number in range(9)]
 
 
 async def test_the_parts_of_a_large_aggregate_are_all_shown_before_the_end(fake, reader, autojump_clock):

@@ -90,7 +90,8 @@ def read_lines(path: Path, shard_id: str) -> list[Message]:
         headers = [(name, None if value is None else value.encode()) for name, value in line["headers"]]
         if ("kinesis.shard", shard_id.encode()) in headers:
             value = base64.b64decode(line["value"])
-            messages.append(Message(line["key"].encode(), value, line["timestamp"], headers))
+            key = None if line["key"] is None else line["key"].encode()
+            messages.append(Message(key, value, line["timestamp"], headers))
     return messages
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 
 import trio
 
@@ -17,14 +18,18 @@ ONCE = SinkRetries(seconds=0.0, isolates=False)
 
 
 class Reports(NoReports):
-    """Keeps the delays of retries, and the refused records."""
+    """Keeps the delays of retries, the shards whose sink works again, and the refused records."""
 
     def __init__(self) -> None:
         self.delays: list[float] = []
+        self.recoveries: list[str] = []
         self.refusals: list[tuple[str, Refused]] = []
 
     def retried(self, shard_id, error, seconds) -> None:
         self.delays.append(seconds)
+
+    def recovered(self, shard_id) -> None:
+        self.recoveries.append(shard_id)
 
     def refused(self, shard_id, refused) -> None:
         self.refusals.append((shard_id, refused))
@@ -33,6 +38,20 @@ class Reports(NoReports):
 def to(sink: Sink, dead_letters: Sink | None = None, retries: SinkRetries = ONCE) -> Destination:
     """Return a destination without reports."""
     return Destination(sink, retries, dead_letters=None if dead_letters is None else Destination(dead_letters, retries))
+
+
+class WhenOpen:
+    """A sink that calls `then` each time a shard is open."""
+
+    def __init__(self, sink: Sink, then: Callable[[], object]) -> None:
+        self._sink = sink
+        self._then = then
+
+    @asynccontextmanager
+    async def open(self, *arguments) -> AsyncIterator[ShardSink]:
+        async with self._sink.open(*arguments) as shard:
+            self._then()
+            yield shard
 
 
 class ListedShard:

@@ -5,6 +5,7 @@ import sys
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from efo.model import Batch
 from efo_service.relay.errors import RecordRefusedError, SinkFullError, SinkLockedError
@@ -58,9 +59,11 @@ async def test_an_incomplete_last_line_is_cut_off(tmp_path, make_batch, torn) ->
     await put(path, make_batch(2))
     whole = path.read_bytes()
     path.write_bytes(whole + torn)
-    await put(path, make_batch(1, 2))
+    with capture_logs() as logged:
+        await put(path, make_batch(1, 2))
     assert path.read_bytes().startswith(whole)
     assert numbers(path) == ["898", "899", "900"]
+    assert [(line["event"], line["bytes"]) for line in logged] == [("incomplete_line_cut_off", len(torn))]
 
 
 async def test_a_file_with_only_an_incomplete_line_is_emptied(tmp_path, make_batch) -> None:
@@ -119,14 +122,14 @@ def test_without_a_path_lines_are_written_to_stdout() -> None:
 
 BLOCKED = """
 import os, sys, trio
-from efo.model import Batch, Record
+from efo.model import Record
 from efo_service.relay.jsonlines import open_json_lines
 
 async def main():
     async with open_json_lines(None) as sink, sink.open("orders", "shard") as shard:
-        shard.write(Batch("s", "shard", (Record("7", 1.0, bytes(1 << 20), "k"),), None, 0, 0))
+        part = shard.prepare((Record("7", 1.0, bytes(1 << 20), "k"),))
         with trio.move_on_after(0.1):
-            await shard.commit()
+            await shard.commit([part])
     os.write(2, b"ended")
 
 trio.run(main)

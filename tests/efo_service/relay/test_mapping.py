@@ -58,6 +58,10 @@ def test_version_1_of_the_mapping_does_not_change() -> None:
     )
 
 
+def test_a_record_without_a_partition_key_has_the_key_none() -> None:
+    assert RecordMapping("orders", "shardId-000000000007").message(changed(partition_key=None)).key is None
+
+
 def test_a_plain_record_has_four_headers() -> None:
     assert list(headers(RECORD)) == ["kinesis.stream", "kinesis.shard", "kinesis.sequence", "kinesis.sub_sequence"]
     assert headers(changed(encryption_type="NONE")) == headers(RECORD)

@@ -14,10 +14,13 @@ from trio.testing import wait_all_tasks_blocked
 
 from efo.model import Batch, Checkpoint, checkpoint_of
 from efo_service.relay import relay
-from efo_service.relay.errors import LogIncompleteError, RecordRefusedError, SinkDefectError, SinkError
+from efo_service.relay.destination import SinkRetries
+from efo_service.relay.errors import LogIncompleteError, RecordRefusedError, SinkDefectError, SinkError, SinkFullError
 from efo_service.relay.log.segments import list_segments, read_segment
 from efo_service.relay.log.sink import LogSink
 from efo_service.relay.relay import MAX_COMMITS_PER_SECOND, MAX_DELAY, CommitPace
+from efo_service.relay.room import Room
+from efo_service.relay.shard_writer import open_writer
 from efo_service.relay.sink import Part
 from tests.efo_service.relay.relaying import to
 
@@ -90,13 +93,18 @@ class FakeShard(Stopwatch):
 
 
 class FakeSink(Stopwatch):
-    """Takes `seconds` for a commit. Records the time of each commit and the numbers of its batches."""
+    """Takes `seconds` for a commit. Records the time of each commit and the numbers of its batches.
+
+    `held`: the bytes that are prepared and not committed.
+    """
 
     def __init__(self, *, seconds: float = 0.002, position: Checkpoint | None = None, fail_at: int = -1) -> None:
         super().__init__()
         self.position = position
         self.commits: list[tuple[float, list[int]]] = []
         self.sizes: list[int] = []
+        self.held = 0
+        self.error = SinkError("the disk has failed")
         self.odd = None
         self.closed = False
         self.shard: FakeShard | None = None
@@ -115,7 +123,9 @@ class FakeSink(Stopwatch):
 
     def prepare(self, records) -> Part:
         number = self.shard.delivered[-1][1]
-        return Part((number, len(records)), sum(len(record.data) + len(record.partition_key) for record in records))
+        part = Part((number, len(records)), sum(len(record.data) + len(record.partition_key) for record in records))
+        self.held += part.size
+        return part
 
     async def commit(self, parts) -> None:
         assert not self._committing, "one commit at a time"
@@ -124,9 +134,10 @@ class FakeSink(Stopwatch):
         await trio.sleep(self._commit_seconds)
         self._committing = False
         if len(self.commits) == self._fail_at:
-            raise SinkError("the disk has failed")
+            raise self.error
         self.commits.append((self.seconds, [part.content[0] for part in parts]))
         self.sizes.append(sum(part.content[1] for part in parts))
+        self.held -= sum(part.size for part in parts)
 
 
 async def relay_shard(shard: FakeShard, sink, **options) -> None:
@@ -469,4 +480,71 @@ async def test_a_shard_that_waits_for_its_next_batch_holds_no_record(
         await shard.first_ack.wait()
         await wait_all_tasks_blocked()
         assert sys.getrefcount(records) == references
+        nursery.cancel_scope.cancel()
+
+
+async def test_the_buffers_of_all_shards_together_are_bounded(make_batch, autojump_clock) -> None:
+    size = len("value-0key-0")
+    room = Room(20 * size)
+    shards = [FakeShard(*((0.0, make_batch(5, 5 * n, number=n)) for n in range(8))) for _ in range(6)]
+    sinks = [FakeSink(seconds=10) for _ in shards]
+    largest = 0
+
+    async def watch() -> None:
+        nonlocal largest
+        while True:
+            largest = max(largest, sum(sink.held for sink in sinks))
+            await trio.sleep(0.5)
+
+    async with trio.open_nursery() as watching:
+        watching.start_soon(watch)
+        async with trio.open_nursery() as nursery:
+            for shard, sink in zip(shards, sinks, strict=True):
+                nursery.start_soon(partial(relay_shard, shard, sink, pace=CommitPace(5), room=room))
+        watching.cancel_scope.cancel()
+    assert 20 * size <= largest <= (20 + 6 * 5) * size  # each shard may read one batch more
+    for shard, sink in zip(shards, sinks, strict=True):
+        assert sorted(number for _, numbers in sink.commits for number in numbers) == list(range(8))
+        assert shard.acked[-1][1] == 7
+    assert not room.is_full
+
+
+async def test_a_shard_that_holds_nothing_reads_although_others_fill_the_room(make_batch, autojump_clock) -> None:
+    room = Room(1)
+    room.hold("another stream, whose sink is down", 10**9)
+    shard, sink = FakeShard(*((0.0, make_batch(5, 5 * n, number=n)) for n in range(3))), FakeSink()
+    await relay_shard(shard, sink, pace=CommitPace(5), room=room)
+    assert [numbers for _, numbers in sink.commits] == [[0], [1], [2]]
+
+
+async def test_a_shard_that_ends_gives_its_room_back(make_batch, autojump_clock) -> None:
+    room = Room(1)
+    with trio.move_on_after(1):
+        await relay_shard(FakeShard((0.0, make_batch(5)), stay=True), FakeSink(seconds=99), room=room)
+    assert not room.is_full
+
+
+async def test_the_oldest_record_that_is_not_committed_is_known_with_since_when_and_why(
+    make_batch, autojump_clock
+) -> None:
+    shard, sink = FakeShard((1.0, make_batch(2)), (2.0, make_batch(2, 2, number=1)), stay=True), FakeSink(fail_at=0)
+    sink.shard = shard
+    destination, start = to(sink, retries=SinkRetries(initial=30, jitter=0)), trio.current_time()
+    sink.error = SinkFullError("no room")
+    async with open_writer(destination, "orders", SHARD) as writer, trio.open_nursery() as nursery:
+        shard_relay = relay.ShardRelay(
+            shard, writer, None, destination.reports, (1000, 10**6), CommitPace(0.5), Room(10**9)
+        )
+        assert shard_relay.uncommitted is None
+        nursery.start_soon(shard_relay.commit)
+        nursery.start_soon(shard_relay.fill)
+        await trio.sleep(1.25)
+        oldest = make_batch(1).records[0].approximate_arrival_timestamp
+        assert shard_relay.uncommitted == (oldest, start + 1, None)
+        await trio.sleep(1)
+        assert shard_relay.uncommitted == (oldest, start + 1, sink.error)
+        sink._fail_at = -1
+        await trio.sleep(60)
+        assert shard_relay.uncommitted is None
+        assert len(sink.commits) == 2
         nursery.cancel_scope.cancel()

@@ -58,11 +58,13 @@ class Log:
             ],
         )
 
-    def put(self, shard: int, values: list[bytes], *, at: float = 1_700_000_000, tags=()) -> None:
+    def put(
+        self, shard: int, values: list[bytes], *, at: float = 1_700_000_000, key: str | None = "key", tags=()
+    ) -> None:
         """Commit one segment of records with these values."""
         start = self._counts.get(shard, 0)
         self._counts[shard] = start + len(values)
-        self._append(shard, [Record(str(10**20 + start + n), at, v, "key", tags=tags) for n, v in enumerate(values)])
+        self._append(shard, [Record(str(10**20 + start + n), at, v, key, tags=tags) for n, v in enumerate(values)])
 
     def repeat(self, shard: int, count: int) -> None:
         """Commit the shard's last records again, like an at-least-once relay."""

@@ -125,6 +125,19 @@ def test_a_batch_has_a_consumer_of_its_own_and_begins_at_a_time(tmp_path):
     assert reading.starting == AtTime("startingTimestamp", 1_700_000_000_500, or_latest=True)
 
 
+def test_a_start_that_is_now_by_another_clock_is_now(tmp_path):
+    now = 1_750_000_000.0
+    options = {"stream": "orders", "startingTimestamp": str(round((now + 60) * 1000))}
+    settings, reading, until = parse(options, {}).for_batch(tmp_path, "batch-1", now)
+    assert (settings.consumer.position, until) == (Position.at_timestamp(now), now)
+    assert isinstance(reading.starting, AtTime)
+
+
+def test_a_stream_cannot_begin_in_the_future():
+    with pytest.raises(ConfigurationError, match="2999-01-01T00:00:00Z is in the future"):
+        parse({"stream": "orders", "path": "log", "initialPosition": "2999-01-01T00:00:00Z"}, {}).for_stream()
+
+
 def test_a_batch_without_times_reads_what_is_there_now(tmp_path):
     settings, reading, until = batch_of(tmp_path, application="billing")
     assert (settings.consumer.position, until, reading.ending) == (Position.trim_horizon(), NOW, None)
@@ -136,6 +149,7 @@ def test_a_batch_without_times_reads_what_is_there_now(tmp_path):
     [
         ({"endingTimestamp": "1900000000000"}, "endingTimestamp is in the future"),
         ({"startingTimestamp": "1700000000001", "endingTimestamp": "1700000000000"}, "is after endingTimestamp"),
+        ({"startingTimestamp": "1900000000000"}, "startingTimestamp: 2030-03-17T17:46:40Z is in the future"),
         ({"startingOffsets": "earliest"}, "startingOffsets has no meaning for read"),
         ({"initialPosition": "latest"}, "initialPosition is for readStream: startingTimestamp"),
         ({"consumerName": "c"}, "consumerName is for readStream: it registers a consumer of its own"),

@@ -7,7 +7,7 @@ import trio
 import trio.testing
 from structlog.testing import capture_logs
 
-from efo.errors import AccessDeniedError, ConfigurationError
+from efo.errors import AccessDeniedError, ConfigurationError, StreamRecreatedError
 from efo_service.config.settings import Settings
 from efo_service.config.streams import Configuration
 from efo_service.streams.changes import find_changes
@@ -24,6 +24,8 @@ class FakeRun:
         self.world, self.name, self.settings = world, name, settings
         self.is_stopping = False
         self.health = Health()
+        self.is_retried = False
+        self.reading = trio.Event()
         self.seconds: list[float | None] = []
         self._drained = trio.Event()
 
@@ -41,6 +43,8 @@ class FakeRun:
             await trio.sleep(self.world.fails_after)
             self.world.note(f"{self.name} fails")
             raise error
+        await trio.sleep(self.world.reads_after)
+        self.reading.set()
         await self._drained.wait()
         await trio.sleep(self.world.drains_for.get(self.name, 0))
         self.world.note(f"{self.name} ends")
@@ -58,6 +62,7 @@ class World:
         self.runs: list[FakeRun] = []
         self.failures: dict[str, Exception] = {}
         self.fails_after = 0.0
+        self.reads_after = 0.0
         self.drains_for: dict[str, float] = {}
         self.cut_short: set[str] = set()
         self.fails_in_drain: set[str] = set()
@@ -166,6 +171,54 @@ async def test_a_failure_is_that_of_one_stream_and_is_retried_with_a_growing_del
     assert [line["restart_seconds"] for line in failed] == [1, 2, 4, 8]
     assert all(line["error_type"] == AccessDeniedError("Denied", "").error_type for line in failed)
     assert [what for what in world.told() if what.startswith("b")] == ["b runs 10"]
+
+
+async def test_a_stream_that_was_created_again_has_two_lines_and_growing_pauses(autojump_clock, world, start):
+    world.failures = {"a": StreamRecreatedError("the stream 'a' was created again; reset its leases")}
+    world.reads_after = 0.5
+    with capture_logs() as lines:
+        keeper = await start(streams(a=one("a"), b=one("b")))
+        await trio.sleep(20)
+        assert [run.is_retried for run in world.runs if run.name == "a"] == [False, True, True, True, True]
+        for after in (0.0, 10.9):  # between two tries, and during one that is not known to read yet
+            await trio.sleep(after)
+            (obstacle,) = [text for text in StreamsReport(keeper).problems() if text.startswith("a: ")]
+            assert "created again; reset its leases" in obstacle
+            assert [found.stream for found in StreamsReport(keeper).readiness() if not found.is_ready][:1] == ["a"]
+        del world.failures["a"]
+        await trio.sleep(60)
+        assert not [text for text in StreamsReport(keeper).problems() if "created again" in text]
+        keeper.drain()
+    assert [at for at, what in world.events if what == "a runs 10"] == [0, 1, 3, 7, 15, 31]
+    told = [line for line in lines if line["log_level"] != "debug"]
+    assert [(line["event"], line["log_level"]) for line in told] == [
+        ("stream_failed", "error"),
+        ("stream_restored", "warning"),
+    ]
+    assert told[0]["error_type"] == "stream_recreated"
+    assert (told[1]["seconds"], told[1]["failures"]) == (31.5, 5)
+
+
+async def test_another_failure_in_between_is_told_and_begins_anew(autojump_clock, world, start):
+    recreated = StreamRecreatedError("created again")
+    world.failures = {"a": recreated}
+    with capture_logs() as lines:
+        keeper = await start(streams(a=one("a"), b=one("b")))
+        await trio.sleep(2)
+        world.failures["a"] = AccessDeniedError("Denied", "not you")
+        await trio.sleep(4)
+        world.failures["a"] = recreated
+        await trio.sleep(10)
+        keeper.drain()
+    told = [line["error_type"] for line in lines if line["log_level"] == "error"]
+    assert told == ["stream_recreated", AccessDeniedError.error_type, "stream_recreated"]
+
+
+async def test_the_one_stream_of_a_process_ends_it(autojump_clock, world):
+    world.failures = {"a": StreamRecreatedError("created again")}
+    with pytest.RaisesGroup(StreamRecreatedError, flatten_subgroups=True, allow_unwrapped=True):
+        await StreamKeeper(Configuration.of(one("a")), world.make).run()
+    assert world.told() == ["a runs 10", "a fails"]
 
 
 async def test_a_reload_starts_a_failed_stream_at_once(autojump_clock, world, start):

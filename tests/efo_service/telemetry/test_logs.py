@@ -12,12 +12,11 @@ import structlog
 
 from efo import events
 from efo.model import Checkpoint, Position
-from efo_service.telemetry.logs import _NAMES, configure, log_events, name_worker, severity_of
+from efo.protocol.aggregation import AggregateMode
+from efo.telemetry.filtering import REPORT_INTERVAL, Filtering
+from efo.telemetry.outages import OutageEnded, OutageGivenUp, Outages, Refused
+from efo_service.telemetry.logs import _NAMES, configure, log_events, log_outage, name_worker, severity_of
 from tests.spans import Traces
-
-
-def CLOCK() -> float:  # noqa: N802 - a constant
-    return 0.0
 
 
 class Output(io.StringIO):
@@ -55,16 +54,23 @@ def test_every_event_has_a_log_name():
 
 
 def test_an_event_is_one_json_line(lines):
-    log_events("info", CLOCK)(events.ShardStarted("s-0", Checkpoint("12", 3)))
+    log_events("info")(events.ShardStarted("s-0", Checkpoint("12", 3)))
     (line,) = lines()
     assert line.pop("timestamp").endswith("Z")
     assert line == {"event": "shard_started", "level": "info", "shard_id": "s-0", "checkpoint": "12/3"}
 
 
+def test_times_of_records_are_text(lines):
+    log_events("info")(events.RecordsExpired("s-0", 0.0, 3600.0, 3600.0))
+    (line,) = lines()
+    assert (line["event"], line["level"]) == ("records_expired", "warning")
+    assert (line["since"], line["until"]) == ("1970-01-01T00:00:00Z", "1970-01-01T01:00:00Z")
+
+
 def test_every_line_names_the_worker_also_those_of_libraries(lines):
     name_worker("w-1")
     try:
-        log_events("info", CLOCK)(events.ShardPaused("s-0"))
+        log_events("info")(events.ShardPaused("s-0"))
         structlog.get_logger().warning("something")
         logging.getLogger("botocore").warning("from a library")
         Thread(target=logging.getLogger("exporter").warning, args=("from its thread",)).run()
@@ -75,11 +81,12 @@ def test_every_line_names_the_worker_also_those_of_libraries(lines):
 
 def test_an_outage_is_one_line_when_it_begins_and_one_when_it_ends(lines):
     now = 100.0
-    observe = log_events("info", lambda: now)
+    observe = log_events("info", Outages(lambda: now), Filtering(lambda: now))
     for _ in range(241):
         observe(events.SubscribeAttempted("s-0", 0, 0, "transport", "no route"))
-        observe(events.SubscriptionEnded("s-1", 2, "reset"))
+        observe(events.SubscriptionEnded("s-1", 2, "transport"))
         now += 0.5
+    observe(events.SubscribeAttempted("s-0", 0, 0, None))
     observe(events.EventReceived("s-0", 0, 100, 0, None))
     assert [line["event"] for line in lines()] == ["kinesis_outage_began"]
     observe(events.EventReceived("s-1", 0, 100, 0, None))
@@ -98,9 +105,56 @@ def test_an_outage_is_one_line_when_it_begins_and_one_when_it_ends(lines):
     )
 
 
+def test_an_outage_tells_its_remedy_what_it_changes_to_and_that_it_is_given_up(lines):
+    now = 0.0
+    observe = log_events("info", Outages(lambda: now))
+    observe(events.SubscribeAttempted("s-0", 0, 0, "silence", "no response"))
+    now = 5.0
+    observe(events.SubscribeAttempted("s-0", 0, 0, "kms", "the key is disabled"))
+    now = 9.0
+    observe(events.ShardStopped("s-0"))
+    began, changed, given_up, _stopped = lines()
+    assert "NAT" in began["remedy"]
+    assert (changed["event"], changed["before"], changed["error_type"]) == ("kinesis_outage_changed", "silence", "kms")
+    assert (changed["detail"], "kms:Decrypt" in changed["remedy"]) == ("the key is disabled", True)
+    assert (given_up["event"], given_up["duration"], given_up["failures"]) == ("kinesis_outage_given_up", 9.0, 2)
+
+
+@pytest.mark.parametrize(
+    ("system", "names"),
+    [
+        ("kinesis", ["kinesis_outage_ended", "kinesis_outage_given_up"]),
+        ("lease_store", ["lease_store_outage_ended", "lease_store_outage_given_up"]),
+        ("sink", ["sink_outage_ended", "sink_outage_given_up"]),
+        ("cloudwatch", ["cloudwatch_outage_ended", "cloudwatch_outage_given_up"]),
+    ],
+)
+def test_the_end_of_an_outage_tells_what_was_dropped_meanwhile(lines, system, names):
+    log_outage(OutageEnded(system, "throttled", 2.0, 3, 7))
+    log_outage(OutageGivenUp(system, "throttled", 2.0, 3, 7))
+    assert [(line["event"], line["dropped"]) for line in lines()] == [(name, 7) for name in names]
+
+
+def test_what_is_refused_for_good_is_one_line_and_no_outage(lines):
+    log_outage(Refused("cloudwatch", "ValidationError", "too old", 7))
+    (line,) = lines()
+    assert (line["event"], line["level"], line["dropped"]) == ("cloudwatch_refused", "warning", 7)
+
+
+def test_filtered_records_are_a_warning_when_it_begins_and_once_an_hour(lines):
+    now = 0.0
+    observe = log_events("debug", filtering=Filtering(lambda: now))
+    for now in (0.0, 1.0, REPORT_INTERVAL, REPORT_INTERVAL + 1):  # noqa: B007 - the clock reads it
+        observe(events.RecordsFiltered("s-0", "7", 3, AggregateMode.FILTER))
+    observe(events.RecordsFiltered("s-1", "7", 3, AggregateMode.FILTER))
+    assert [line["level"] for line in lines()] == ["warning", "debug", "warning", "debug", "warning"]
+    assert {line["event"] for line in lines()} == {"records_filtered"}
+    assert lines()[0]["mode"] == "filter"
+
+
 def test_a_line_is_one_write(output):
     """With two writes, another worker could write between them if Python does not buffer."""
-    log_events("info", CLOCK)(events.ShardStarted("s-0", Checkpoint.TRIM_HORIZON))
+    log_events("info")(events.ShardStarted("s-0", Checkpoint.TRIM_HORIZON))
     logging.getLogger("botocore").warning("from a library")
     assert [text[-2:] for text in output.writes] == ["}\n", "}\n"]
 
@@ -114,14 +168,14 @@ def test_a_line_is_one_write(output):
     ],
 )
 def test_a_reposition_is_logged_with_a_readable_target(lines, to, text):
-    log_events("info", CLOCK)(events.ShardRepositioned("s-0", to))
+    log_events("info")(events.ShardRepositioned("s-0", to))
     assert lines()[0]["to"] == text
 
 
 def test_events_below_the_level_are_not_logged(lines):
-    log_events("info", CLOCK)(events.CheckpointSaved("s-0", Checkpoint.TRIM_HORIZON))
+    log_events("info")(events.CheckpointSaved("s-0", Checkpoint.TRIM_HORIZON))
     assert lines() == []
-    log_events("debug", CLOCK)(events.CheckpointSaved("s-0", Checkpoint.TRIM_HORIZON))
+    log_events("debug")(events.CheckpointSaved("s-0", Checkpoint.TRIM_HORIZON))
     assert [line["event"] for line in lines()] == ["checkpoint_saved"]
 
 
@@ -145,6 +199,9 @@ def test_events_below_the_level_are_not_logged(lines):
         (events.ShardStopped("s", "sink_full", "no room"), logging.ERROR),
         (events.ShardIsolated("s", 60.0, "kms"), logging.WARNING),
         (events.StreamIsolated("late", 60.0, "kms"), logging.WARNING),
+        (events.StreamRestored("late", "stream_recreated", 90.0, 3), logging.WARNING),
+        (events.StreamIdentified(1000.0, 24.0), logging.DEBUG),
+        (events.RecordsExpired("s", 0.0, 60.0, 60.0), logging.WARNING),
         (events.HandlerFailed("s", "1", 1, 1, 0.1, "ValueError", "retry"), logging.WARNING),
         (events.SubscriptionEnded("s", 60, "idle"), logging.DEBUG),
         (events.ShardPaused("s"), logging.INFO),

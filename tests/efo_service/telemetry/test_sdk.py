@@ -55,8 +55,10 @@ NAMES = {
     "efo_lease_operation_duration_seconds",
     "efo_lease_operations",
     "efo_record_age_seconds",
+    "efo_record_expired_time_seconds",
     "efo_record_inflight",
     "efo_record_failures",
+    "efo_record_filtered",
     "efo_shards",
     "efo_shard_isolations",
     "efo_shard_status",
@@ -67,6 +69,7 @@ NAMES = {
     "efo_subscription_event_interval_seconds",
     "efo_subscription_io_bytes",
     "efo_subscription_wait_duration_seconds",
+    "efo_telemetry_series",
     "efo_workers",
     "messaging_client_consumed_messages",
     "messaging_client_operation_duration_seconds",
@@ -79,7 +82,7 @@ def test_prometheus_exports_every_instrument_with_its_name_and_help():
         observe_everything(sdk)
         families = list(text_string_to_metric_families(generate_latest(sdk.registry).decode()))
     assert {family.name for family in families if family.name.startswith(("efo_", "messaging_"))} == NAMES
-    assert len(NAMES) == len(instruments.ALL)
+    assert len(NAMES) == len(instruments.ALL) + 1
     assert [family.name for family in families if not family.documentation] == []
     assert [sample for family in families for sample in family.samples if "otel_scope_name" in sample.labels] == []
 

@@ -5,7 +5,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.parser import text_string_to_metric_families
 
-from efo.events import ConsumerOpened, ConsumerReady
+from efo.events import ConsumerOpened, ConsumerReady, ShardsListed
 from efo_service.web.app import create_app
 from efo_service.web.health import Health
 from tests.readings import FakeReadings
@@ -38,6 +38,7 @@ async def test_readyz_is_503_and_lists_the_problems_of_a_service_that_is_not_rea
 async def test_readyz_follows_health(client, health):
     health(ConsumerReady("fan", "arn", registered=True))
     health(ConsumerOpened(FakeReadings()))
+    health(ShardsListed(1))
     response = await client.get("/readyz")
     assert (response.status_code, response.json()) == (200, {"status": "ready", "problems": []})
     health.start_draining()

@@ -6,15 +6,27 @@ from msgspec.structs import replace
 from efo.events import (
     ConsumerOpened,
     ConsumerReady,
+    EventReceived,
     LeasesCounted,
     LeaseStoreCalled,
     PollAttempted,
     ReadModeChanged,
+    RecordsExpired,
+    RecordsFiltered,
+    ShardsListed,
+    ShardStopped,
+    SinkRecovered,
+    SinkRetried,
+    StartDelayed,
     SubscribeAttempted,
 )
 from efo.model import Checkpoint
+from efo.protocol.aggregation import AggregateMode
 from efo.protocol.reading import QUIET_AFTER, ShardReading
-from efo_service.web.health import Health
+from efo.protocol.remedies import REMEDIES
+from efo.telemetry.filtering import RECENT, Filtering
+from efo.telemetry.outages import Outages
+from efo_service.web.health import EXPIRED_SHOWN_FOR, Health
 from tests.readings import NOW, FakeReadings
 
 SHARD = ShardReading("s-0", Checkpoint("1"), "live", 0.0, NOW, 0.0, NOW, 0)
@@ -32,6 +44,7 @@ def health(readings):
     health(ConsumerOpened(readings))
     health(ConsumerReady("fan", "arn", registered=False))
     health(LeasesCounted({"held": 1}, 1))
+    health(ShardsListed(1))
     return health
 
 
@@ -44,7 +57,19 @@ def test_the_service_is_ready_when_the_consumer_is_ready_and_the_leases_are_read
     health(LeaseStoreCalled("list", "", 0.1, "lease_store_unavailable"))
     assert health.obstacles() == ("the leases have not been read yet (lease_store_unavailable)",)
     readings.counted = FakeReadings().counted
+    assert health.obstacles() == ("the shards have not been listed yet",)
+    health(ShardsListed(1))
     assert health.obstacles() == health.problems() == ()  # nothing is to be read
+
+
+def test_a_start_that_waits_says_for_which_call(health):
+    health(StartDelayed("ListShards", "throttled", "ListShards: LimitExceededException: Rate exceeded", 1.5))
+    [problem] = health.obstacles()
+    assert problem == "the start waits for Kinesis: ListShards: LimitExceededException: Rate exceeded"
+    health(StartDelayed("leases", "lease_store_unavailable", "it does not answer", 1.5))
+    assert health.obstacles() == ("the start waits for the lease store: it does not answer",)
+    health(ShardsListed(4))
+    assert health.obstacles() == ()
 
 
 @pytest.mark.parametrize(
@@ -114,7 +139,8 @@ def test_polling_in_place_of_fan_out_is_a_problem_of_a_ready_service_until_it_en
         ("consumer_limit", "deregister a fan-out consumer"),
         ("consumer_gone", "set [consumer] arn to that of the present consumer"),
         ("AccessDeniedException", "permit kinesis:SubscribeToShard"),
-        ("silence", "look in the log for read_mode_changed"),
+        ("silence", "look at firewalls and NAT"),
+        ("fan_out_refused", "look in the log for read_mode_changed"),
     ],
 )
 def test_the_remedy_is_that_of_the_reason_to_poll(health, error_type, remedy):
@@ -128,6 +154,73 @@ def test_the_reason_of_the_last_failed_poll_is_told(health, readings):
     readings.time += 12
     health(PollAttempted("s-0", "GetRecords", 0.1, "transport", "no route to host"))
     assert "(no route to host)" in health.obstacles()[0]
+
+
+@pytest.mark.parametrize(
+    ("error_type", "remedy"),
+    [("dns", "look at the DNS of this host"), ("kms", "enable the stream's KMS key"), ("x", "look at the network and")],
+)
+def test_the_remedy_of_a_shard_that_is_not_subscribed_is_that_of_its_error(health, readings, error_type, remedy):
+    readings.known = (replace(SHARD, state="waiting"),)
+    readings.time += 12
+    health(SubscribeAttempted("s-0", 0.0, 0.1, error_type, "why"))
+    assert f"not subscribed for 12 s (why): {remedy}" in health.obstacles()[0]
+
+
+def test_an_outage_is_a_problem_with_its_remedy_from_its_beginning_to_its_end(readings):
+    outages = Outages(readings.now)
+    health = Health(clock=readings.now, outages=outages)
+    opened, ready = ConsumerOpened(readings), ConsumerReady("fan", "arn", registered=False)
+    for event in (opened, ready, LeasesCounted({}, 1), ShardsListed(1)):
+        health(event)
+    assert [*outages.observe(SubscribeAttempted("s-0", 0, 0.1, "ExpiredTokenException", "the token has expired"))]
+    assert [*outages.observe(SinkRetried("s-0", "unheard_of", "", 1.0))]
+    readings.time += 3
+    kinesis, sink = health.problems()
+    assert kinesis.startswith("Kinesis has failed for 3 s, 1 times (ExpiredTokenException: the token has expired): ")
+    assert kinesis.endswith(REMEDIES["ExpiredTokenException"])
+    assert sink == "the sink has failed for 3 s, 1 times (unheard_of): look in the log for sink_outage_began"
+    assert health.obstacles() == ()  # whether shards are read is told by their conditions
+    for event in (SubscribeAttempted("s-0", 0, 0.1, None), EventReceived("s-0", 0, 1, 0, None), SinkRecovered("s-0")):
+        [*outages.observe(event)]
+    assert health.problems() == ()
+
+
+def test_records_that_expired_are_told_for_a_day_in_one_sentence_and_the_service_stays_ready(health, readings):
+    for shard, since, until in (("s-1", 0.0, 60.0), ("s-0", 0.0, 3600.0), ("s-1", 60.0, 7200.0)):
+        health(RecordsExpired(shard, since, until, until - since))
+    (problem,) = health.problems()
+    assert problem.startswith(
+        "s-0, s-1: records that arrived between 1970-01-01T00:00:00Z and 1970-01-01T02:00:00Z expired before they were "
+        "read, if there were any"
+    )
+    assert health.obstacles() == ()
+    readings.time += EXPIRED_SHOWN_FOR + 1
+    readings.known = (replace(SHARD, last_event_at=readings.time),)
+    assert health.problems() == ()
+
+
+def test_filtered_records_are_told_while_it_goes_on(readings):
+    filtering = Filtering(readings.now)
+    health = Health(clock=readings.now, filtering=filtering)
+    opened, ready = ConsumerOpened(readings), ConsumerReady("fan", "arn", registered=False)
+    for event in (opened, ready, LeasesCounted({}, 1), ShardsListed(1)):
+        health(event)
+    assert health.problems() == ()
+    filtering.observe(RecordsFiltered("s-0", "7", 3))
+    filtering.observe(RecordsFiltered("s-0", "8", 4))
+    (problem,) = health.problems()
+    assert problem == (
+        "s-0: 7 user records of aggregates were filtered out: the KPL puts them again after a reshard, so they are "
+        "duplicates"
+    )
+    readings.time += RECENT + 1
+    readings.known = (replace(SHARD, last_event_at=readings.time),)
+    assert health.problems() == ()
+    filtering.observe(RecordsFiltered("s-0", "9", 1, AggregateMode.FILTER))
+    assert health.problems()
+    filtering.observe(ShardStopped("s-0"))
+    assert health.problems() == health.obstacles() == ()
 
 
 def test_shards_with_the_same_problem_share_a_sentence_with_the_first_names(health, readings):

@@ -97,6 +97,7 @@ async def test_a_viewer_too_many_is_told_to_come_later(feed, autojump_clock):
         await Push(feed, Guard())(scope(), viewer.receive, viewer.send)
     assert viewer.messages[0]["status"] == 503
     assert (b"retry-after", b"30") in viewer.messages[0]["headers"]
+    assert viewer.messages[1]["body"].startswith(b"too many viewers")
 
 
 async def test_events_are_guarded(feed):

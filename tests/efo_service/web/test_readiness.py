@@ -6,7 +6,7 @@ import trio
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from efo.events import ConsumerOpened, ConsumerReady, LeasesCounted
+from efo.events import ConsumerOpened, ConsumerReady, LeasesCounted, ShardsListed
 from efo_service.telemetry.sdk import telemetry
 from efo_service.web.health import Health
 from efo_service.web.readiness import WorkerReadiness, measure_readiness
@@ -36,6 +36,8 @@ def test_the_metric_is_1_while_the_worker_is_ready():
         health(ConsumerOpened(readings))
         health(ConsumerReady("fan", "arn", registered=False))
         readings.counted = FakeReadings().counted
+        assert ready(sdk) == [("orders", 0)]
+        health(ShardsListed(1))
         assert ready(sdk) == [("orders", 1)]
         health.start_draining()
         assert ready(sdk) == [("orders", 0)]

@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from efo_service.errors import UnavailableError
 from efo_service.web.http.places import MAX_CONNECTIONS
-from efo_service.web.server import serve
+from efo_service.web.server import _Closed, serve
 from tests.efo_service.web.http.resolving import needs_ipv6, resolving
 from tests.step_meter import BOUND, StepMeter, slowest_step
 
@@ -146,13 +146,23 @@ async def read_all(client: trio.SocketStream) -> bytes:
 
 async def test_idle_connections_of_one_client_leave_room_for_a_probe_from_the_same_address(nursery):
     url = await nursery.start(serve, APP, "127.0.0.1", 0)
-    with trio.fail_after(30):
+    with structlog.testing.capture_logs() as lines, trio.fail_after(30):
         async with AsyncExitStack() as idle:
             for _ in range(MAX_CONNECTIONS + 20):
                 await idle.enter_async_context(await connected(url))
             async with httpx2.AsyncClient(trust_env=False) as client:
                 for _ in range(3):
                     assert (await client.get(url)).text == "hello"
+    (line,) = lines
+    assert (line["event"], line["count"], line["limit"]) == ("connections_closed", 1, MAX_CONNECTIONS)
+
+
+def test_connections_that_make_room_for_others_are_a_line_a_minute():
+    closed = _Closed()
+    with structlog.testing.capture_logs() as lines:
+        for second in range(150):
+            closed.count(1, float(second))
+    assert [line["count"] for line in lines] == [1, 60, 60]
 
 
 async def test_a_viewer_that_leaves_is_no_failure(nursery):

@@ -158,10 +158,13 @@ async def test_a_second_signal_is_forwarded_and_the_most_severe_exit_code_counts
 
 async def test_a_worker_that_does_not_stop_is_killed(start, monkeypatch):
     monkeypatch.setattr("efo_service.workers.supervisor._GRACE_SECONDS", -24.5)  # half a second after the signal
-    running = await start(worker(signals=1000))
-    await running.until_ready()
-    os.kill(os.getpid(), signal.SIGTERM)
-    assert await running.end() is Exit.INTERNAL
+    with capture_logs() as logged:
+        running = await start(worker(signals=1000))
+        await running.until_ready()
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert await running.end() is Exit.INTERNAL
+    killed = [line["worker"] for line in logged if line["event"] == "worker_killed"]
+    assert sorted(killed) == ["w-1", "w-2"]
 
 
 def test_several_workers_are_refused_with_the_jsonl_sink(settings, monkeypatch):

@@ -41,7 +41,7 @@ def test_golden_files_are_written_once_and_reported_as_json(written, capsys) -> 
     ("name", "before", "after", "formats"),
     [
         ("log/orders/catalog.json", '"shardId-000000000000": 0', '"shardId-000000000009": 0', {"log", "spark"}),
-        ("log/orders/catalog.json", '"format": 1', '"format": 2', {"log", "spark"}),
+        ("log/orders/catalog.json", '"format": 1', '"format": 3', {"log", "spark"}),
         ("log/orders/readers/billing.json", '"format": 1', '"format": 9', {"log"}),
         ("export.jsonl", '"value":"dmFsdWU="', '"value":"dmFsdWUh"', {"log", "spark"}),
         ("leases.jsonl", '"lease_counter":9', '"lease_counter":8', {"sqlite", "dynamodb"}),

@@ -39,7 +39,9 @@ def test_every_alert_has_its_section_with_a_way_to_the_runbook():
 
 def test_every_event_has_its_level_and_fields():
     page = reference.log_lines()
-    assert page.count("\n| `") == len(get_args(events.Event)) + 6 + sum(1 for _ in reference._lines())
+    assert page.count("\n| `") == len(get_args(events.Event)) + len(reference.outage_lines()) + sum(
+        1 for _ in reference.service_lines()
+    )
     assert "| `lease_lost` | info or warning | shard_id, reason | This worker no longer holds a lease." in page
     assert "| `shard_stopped` | info or error | shard_id, error_type, detail |" in page
     assert "| `batch_delivered` | debug |" in page

@@ -1,8 +1,8 @@
 """Conversion between leases and items (rows) of KCL's lease table, without I/O.
 
 The attributes, their types and their meanings are those of KCL (reference: DynamoDBLeaseSerializer and
-DynamoDBMultiStreamLeaseSerializer of KCL 3.5). efo adds `efoLatestAt`, which KCL does not change. Rows of KCL 2.x have
-fewer of these attributes. Other attributes are never written.
+DynamoDBMultiStreamLeaseSerializer of KCL 3.5). efo adds `efoLatestAt`, `efoStreamCreatedAt` and `efoUnreadSince`, which
+KCL neither reads nor changes. Rows of KCL 2.x have fewer of these attributes. Other attributes are never written.
 """
 
 from __future__ import annotations
@@ -29,6 +29,11 @@ STREAM: Final = "streamName"
 
 _ENTITY: Final = "entityType"
 _LEASE: Final = "LEASE"
+_LATEST_AT: Final = "efoLatestAt"
+_STREAM_CREATED_AT: Final = "efoStreamCreatedAt"
+_UNREAD_SINCE: Final = "efoUnreadSince"
+"""The time and the checkpoint that it belongs to, as text: KCL moves the checkpoint, and leaves the time as it is."""
+_OF_HOLDER: Final = frozenset({_STREAM_CREATED_AT, _UNREAD_SINCE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +98,13 @@ class ItemCodec:
             parents=_texts(item, "parentShardId"),
             children=_texts(item, CHILDREN),
             hash_key_range=None if start is None or end is None else HashKeyRange(start, end),
-            latest_at=check_time(_float_or_none(item, "efoLatestAt")),
+            latest_at=check_time(_float_or_none(item, _LATEST_AT)),
             checkpoint_owner=_text_or_none(item, CHECKPOINT_OWNER),
             pending_checkpoint=_checkpoint(item, "pendingCheckpoint"),
             pending_checkpoint_state=_bytes_or_none(item, "pendingCheckpointState"),
             throughput_kbps=_float_or_none(item, "throughputKBps"),
+            stream_created_at=check_time(_float_or_none(item, _STREAM_CREATED_AT)),
+            unread_since=check_time(_time_of(_text_or_none(item, _UNREAD_SINCE), checkpoint)),
         )
 
 
@@ -119,7 +126,9 @@ def attributes(lease: Lease) -> dict[str, Value]:
         "endingHashKey": _string(hash_keys.ending_hash_key if hash_keys else None),
         "throughputKBps": _number(lease.throughput_kbps),
         CHECKPOINT_OWNER: _string(lease.checkpoint_owner),
-        "efoLatestAt": _number(lease.latest_at),
+        _LATEST_AT: _number(lease.latest_at),
+        _STREAM_CREATED_AT: _number(lease.stream_created_at),
+        _UNREAD_SINCE: _string(None if (since := lease.unread_since) is None else f"{since!r} {lease.checkpoint}"),
     }
     return {name: value for name, value in values.items() if value is not None}
 
@@ -137,10 +146,12 @@ def update_of(old: Lease, new: Lease, condition: tuple[str, ...]) -> Expression:
     """Return the expressions that write the differences between `old` and `new`.
 
     `condition`: attributes whose values must be those of `old`. At least one of them must be present in `old`, because
-    a missing row also fulfils conditions on absent attributes.
+    a missing row also fulfils conditions on absent attributes. What the holder of the lease knows is written whatever
+    `old` has, if the condition makes sure that it has read the row.
     """
     before, after = attributes(old), attributes(new)
-    changed = {name: value for name, value in after.items() if before.get(name) != value}
+    known = _OF_HOLDER if COUNTER in condition else ()
+    changed = {name: value for name, value in after.items() if before.get(name) != value or name in known}
     removed = [name for name in before if name not in after]
     update = []
     if changed:
@@ -190,6 +201,12 @@ def _texts(item: Item, name: str) -> tuple[str, ...]:
 
 def _number_or_none(item: Item, name: str) -> str | None:
     return str(item[name]["N"]) if name in item else None
+
+
+def _time_of(noted: str | None, checkpoint: Checkpoint) -> float | None:
+    """Return the time that was noted with this checkpoint; None if it was noted with another one."""
+    time, _, belongs_to = (noted or "").partition(" ")
+    return float(time) if belongs_to == str(checkpoint) else None
 
 
 def _float_or_none(item: Item, name: str) -> float | None:

@@ -17,7 +17,7 @@ from typing import Final, Self
 from efo.errors import ConfigurationError, EfoError, LeaseStoreCorruptError, LeaseStoreUnavailableError
 from efo.foreign_errors import reason_of
 from efo.leases import transitions
-from efo.leases.inspection import Inspection
+from efo.leases.inspection import Inspection, streams_of
 from efo.leases.known_rows import KnownRows
 from efo.leases.row_store import Change
 from efo.leases.scope import LeaseScope
@@ -131,10 +131,11 @@ class DynamoDbLeaseStore:
         async with open_table(self._name, self._location) as table:
             if not await inspect(table, self._new_table):
                 return Inspection(exists=False, denied=None)
-            for item in (await table.call("scan", Limit=_INSPECTED_ROWS))["Items"]:
-                self._codec.is_lease_of_stream(item)  # refuses the table of a multi-stream application
+            items = (await table.call("scan", Limit=_INSPECTED_ROWS))["Items"]
+            found = [item for item in items if self._codec.is_lease_of_stream(item)]
             await table.call("get_item", Key=key)
-            return Inspection(exists=True, denied=await denied_writes(table, key))
+            created_at = streams_of(map(self._lease_of, found))
+            return Inspection(exists=True, denied=await denied_writes(table, key), created_at=created_at)
 
     def ensure_scope(self, application: str, stream: str) -> None:
         """Raise ConfigurationError if the store keeps the leases of another application or stream."""
@@ -297,8 +298,9 @@ class DynamoDbLeaseStore:
             return self._codec.lease(item)
         except (EfoError, LookupError, TypeError, ValueError) as error:
             key = item.get(KEY, {}).get("S")
+            where = self._opened or f"lease table {self._name!r}"
             raise LeaseStoreCorruptError(
-                f"{self._table}: the row {key!r} is not a lease: {reason_of(error)}; correct or delete it"
+                f"{where}: the row {key!r} is not a lease: {reason_of(error)}; correct or delete it"
             ) from error
 
 

@@ -39,11 +39,21 @@ MIGRATIONS: Final = (
     CREATE TABLE efo_lease_version (version integer NOT NULL);
     INSERT INTO efo_lease_version VALUES (1);
     """,
+    """
+    ALTER TABLE efo_lease ADD COLUMN stream_created_at double precision;
+    ALTER TABLE efo_lease ADD COLUMN unread_since double precision;
+    """,
 )
 """`fillfactor`: rows are updated often. With half of each page free, an update stays in its page, touches no index, and
 the old row version is removed without a vacuum (PostgreSQL: heap-only tuples)."""
 VERSION: Final = len(MIGRATIONS)
 
+_WITH_STREAMS: Final = 2
+"""The first version whose leases say of which stream they are."""
+_STREAMS: Final = (
+    "SELECT DISTINCT stream_created_at FROM efo_lease WHERE application = %s AND stream = %s"
+    " AND stream_created_at IS NOT NULL"
+)
 _LOCK: Final = int.from_bytes(b"efoLease")
 """Key of the transaction-level advisory lock: workers that start together wait for the one that creates the table."""
 _NEEDED: Final = ("SELECT", "INSERT", "UPDATE", "DELETE")
@@ -72,7 +82,10 @@ def inspect(connection: psycopg.Connection, location: str, scope: tuple[str, str
         return Inspection(exists=False, denied=() if may_create else ("CREATE on the schema",))
     leases = _scalar(connection, "SELECT count(*) FROM efo_lease WHERE application = %s AND stream = %s", *scope)
     assert isinstance(leases, int)  # noqa: S101 - PostgreSQL's bigint
-    return Inspection(exists=True, leases=leases, version=version, denied=_missing_permissions(connection))
+    streams = [] if version < _WITH_STREAMS else connection.execute(_STREAMS, scope).fetchall()
+    denied = _missing_permissions(connection)
+    created_at = tuple(time for (time,) in streams)
+    return Inspection(exists=True, leases=leases, version=version, denied=denied, created_at=created_at)
 
 
 def _refuse_replica(connection: psycopg.Connection, location: str) -> None:

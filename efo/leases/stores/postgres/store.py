@@ -54,6 +54,7 @@ _CHANGING: Final = {
     "checkpoint": "text", "checkpoint_sub_sequence_number": "bigint", "checkpoint_owner": "text",
     "pending_checkpoint": "text", "pending_checkpoint_sub_sequence_number": "bigint",
     "pending_checkpoint_state": "bytea", "throughput_kbps": "double precision",
+    "stream_created_at": "double precision", "unread_since": "double precision",
 }  # fmt: skip
 """The columns that the writes of a batch may change, with their types."""
 _CONDITIONS: Final = {"lease_key": "text", "was_counter": "bigint", "was_owner": "text", "was_checkpoint_owner": "text"}
@@ -246,6 +247,8 @@ def _changing_of(was: Lease, new: Lease) -> tuple[object, ...]:
         None if pending is None else pending.sub_sequence_number,
         new.pending_checkpoint_state,
         new.throughput_kbps,
+        new.stream_created_at,
+        new.unread_since,
     )
 
 

@@ -19,7 +19,7 @@ import msgspec
 from efo.arn import parse_stream
 from efo.errors import ConfigurationError, LeaseError, LeaseStoreCorruptError, LeaseStoreUnavailableError
 from efo.foreign_errors import reason_of
-from efo.leases.inspection import Inspection
+from efo.leases.inspection import Inspection, streams_of
 from efo.leases.known_rows import KnownRows
 from efo.leases.lease_row import LeaseRow
 from efo.leases.row_store import Change, RowStore
@@ -30,9 +30,14 @@ from efo.model import Lease
 
 _T = TypeVar("_T")
 
-VERSION: Final = 1
-"""The version of the format. It is a field of the hash, so that every lease scan reads it."""
+VERSION: Final = 2
+"""The version of the format. It is a field of the hash, so that every lease scan reads it.
+
+Since 2, the JSON of a lease has fields that an efo which knows only 1 refuses. Both are read; the first write to a hash
+of version 1 makes it 2.
+"""
 _VERSION_FIELD: Final = b"#version"  # not a valid shard id
+_OLDER: Final = frozenset(b"%d" % version for version in range(1, VERSION))
 
 _CREATE: Final = """
     redis.call('HSETNX', KEYS[1], '#version', ARGV[3])
@@ -86,6 +91,7 @@ class RedisLeaseStore(RowStore):
         self._read_many_script = self._client.redis.register_script(_READ_MANY)
         self._write_many_script = self._client.redis.register_script(_WRITE_MANY)
         self._rows = KnownRows[bytes]()
+        self._is_older = False  # whether the hash has an older version
         self._is_open = False
 
     async def __aenter__(self) -> Self:
@@ -110,8 +116,10 @@ class RedisLeaseStore(RowStore):
         """Look at the key; the store is not open. Redis does not say what it permits. Raises as opening it does."""
         async with self:
             leases = await self.list()
-        exists = bool(leases)
-        return Inspection(exists=exists, leases=len(leases), version=VERSION if exists else None, denied=None)
+        version = (VERSION - self._is_older) if leases else None
+        return Inspection(
+            exists=bool(leases), leases=len(leases), version=version, denied=None, created_at=streams_of(leases)
+        )
 
     def ensure_scope(self, application: str, stream: str) -> None:
         """Raise ConfigurationError if the store keeps the leases of another application or stream."""
@@ -133,8 +141,7 @@ class RedisLeaseStore(RowStore):
 
     async def create(self, lease: Lease) -> bool:
         """Add a lease unless its key exists; return whether it was added."""
-        added = await self._run(lambda: self._create_script([self._key], [lease.key, _value(lease), VERSION]))
-        return bool(added)
+        return bool(await self._run(lambda: self._create(lease)))
 
     async def delete(self, key: str) -> None:
         """Delete a lease, if it exists."""
@@ -146,7 +153,18 @@ class RedisLeaseStore(RowStore):
     async def _write_rows(self, writes: Sequence[LeaseWrite]) -> Sequence[Lease | LeaseError]:
         return await self._run(lambda: self._change_many(writes))
 
+    def _create(self, lease: Lease) -> object:
+        self._upgrade()
+        return self._create_script([self._key], [lease.key, _value(lease), VERSION])
+
+    def _upgrade(self) -> None:
+        """Raise the version before the first value that an earlier efo cannot read: its next scan then says so."""
+        if self._is_older:
+            self._client.redis.hset(self._key, _VERSION_FIELD, str(VERSION))
+            self._is_older = False
+
     def _change(self, key: str, change: Change) -> Lease:
+        self._upgrade()
         while True:  # repeated only if another write succeeded in between
             old = self._read(key)
             new = change(None if old is None else self._lease_of(key, old))
@@ -155,6 +173,7 @@ class RedisLeaseStore(RowStore):
 
     def _change_many(self, writes: Sequence[LeaseWrite]) -> Sequence[Lease | LeaseError]:
         """Change rows by one script that reads and one that writes. A row that has changed in between is read again."""
+        self._upgrade()
         keys = [write.lease.key for write in writes]
         values = cast("Sequence[bytes | None]", self._read_many_script([self._key], keys))
         results: dict[str, Lease | LeaseError] = {}
@@ -179,10 +198,11 @@ class RedisLeaseStore(RowStore):
     def _read_all(self) -> Sequence[Lease]:
         fields = cast("dict[bytes, bytes]", self._client.redis.hgetall(self._key))
         version = fields.pop(_VERSION_FIELD, None)
-        if version != b"%d" % VERSION and (fields or version is not None):
+        self._is_older = version in _OLDER
+        if version != b"%d" % VERSION and not self._is_older and (fields or version is not None):
             raise LeaseStoreCorruptError(
                 f"lease store {self._client.location}: its version is {(version or b'missing').decode()}, "
-                f"this efo supports {VERSION}: use the efo release that wrote the leases, or a newer one"
+                f"this efo supports 1 to {VERSION}: use the efo release that wrote the leases, or a newer one"
             )
         return self._rows.replace({key.decode(): value for key, value in fields.items()}, self._lease_of)
 

@@ -15,7 +15,7 @@ from efo.leases.inspection import Inspection
 
 APPLICATION_ID: Final = int.from_bytes(b"efoL")
 """SQLite's `application_id` of a lease store. `file` and other tools identify the file by it."""
-VERSION: Final = 2
+VERSION: Final = 3
 """The version of the table, in SQLite's `user_version`. An older file is migrated when it is opened."""
 
 _TABLE: Final = """
@@ -38,6 +38,8 @@ _TABLE: Final = """
         pending_checkpoint_sub_sequence_number INTEGER,
         pending_checkpoint_state BLOB,
         throughput_kbps REAL,
+        stream_created_at REAL,
+        unread_since REAL,
         PRIMARY KEY (application, stream, lease_key)
     ) WITHOUT ROWID
 """
@@ -50,9 +52,20 @@ _MIGRATIONS: Final = {
         "ALTER TABLE lease ADD COLUMN pending_checkpoint_state BLOB",
         "ALTER TABLE lease ADD COLUMN throughput_kbps REAL",
     ),
+    2: (
+        "ALTER TABLE lease ADD COLUMN stream_created_at REAL",
+        "ALTER TABLE lease ADD COLUMN unread_since REAL",
+    ),
 }
 """The statements that migrate each version to the next. Columns are only added, so that an older efo can keep the file
 open: it names the columns that it knows, and sees a hand-off as a stolen lease."""
+
+
+_WITH_STREAMS: Final = 3
+"""The first version whose leases say of which stream they are."""
+_STREAMS: Final = (
+    "SELECT DISTINCT stream_created_at FROM lease WHERE application = ? AND stream = ? AND stream_created_at NOTNULL"
+)
 
 
 def inspect(connection: sqlite3.Connection, path: Path, scope: tuple[str, str]) -> Inspection:
@@ -62,7 +75,9 @@ def inspect(connection: sqlite3.Connection, path: Path, scope: tuple[str, str]) 
     _check(connection, path)
     query = "SELECT count(*) FROM lease WHERE application = ? AND stream = ?"
     (leases,) = connection.execute(query, scope).fetchone()
-    return Inspection(exists=True, leases=leases, version=_pragma(connection, "user_version"))
+    version = _pragma(connection, "user_version")
+    streams = () if version < _WITH_STREAMS else (time for (time,) in connection.execute(_STREAMS, scope))
+    return Inspection(exists=True, leases=leases, version=version, created_at=tuple(streams))
 
 
 def prepare(connection: sqlite3.Connection, path: Path) -> None:

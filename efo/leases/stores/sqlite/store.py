@@ -55,7 +55,7 @@ _WRITE: Final = (
 _CHANGING: Final = (
     "lease_owner", "lease_counter", "owner_switches_since_checkpoint", "checkpoint", "checkpoint_sub_sequence_number",
     "checkpoint_owner", "pending_checkpoint", "pending_checkpoint_sub_sequence_number", "pending_checkpoint_state",
-    "throughput_kbps",
+    "throughput_kbps", "stream_created_at", "unread_since",
 )  # fmt: skip
 """The columns that the writes of a batch may change."""
 _WRITE_IF: Final = (
@@ -315,6 +315,8 @@ def _changing_of(lease: Lease) -> tuple[_Value, ...]:
         None if pending is None else pending.sub_sequence_number,
         lease.pending_checkpoint_state,
         lease.throughput_kbps,
+        lease.stream_created_at,
+        lease.unread_since,
     )
 
 

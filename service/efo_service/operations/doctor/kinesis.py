@@ -1,13 +1,17 @@
 """Checks of the stream: its permissions, state and encryption, and the room for efo's fan-out consumer.
 
-What is needed depends on the read mode. They call what reads. The three calls that register, subscribe and deregister
-are named, and not made.
+What is needed depends on the read mode. They call what reads. A subscription is asked for with DryRun. The two calls
+that register and deregister, for which AWS has no DryRun, are named, and not made.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from math import inf
 from typing import Final
+
+import trio
 
 from efo.errors import (
     AccessDeniedError,
@@ -16,21 +20,25 @@ from efo.errors import (
     ExpiredCredentialsError,
     KmsError,
     RejectedCredentialsError,
+    ResourceInUseError,
     ResourceNotFoundError,
     ServiceError,
     ThrottledError,
 )
 from efo.kinesis.client import KinesisClient
-from efo.model import FanOutConsumer, Shard, StreamDescription
+from efo.kinesis.control_plane import ControlPlane
+from efo.model import AccountLimits, FanOutConsumer, Shard, StreamDescription
 from efo.settings import TRIM_HORIZON, ReadMode
 from efo_service.exit_codes import code_of
 from efo_service.operations.doctor.outcomes import Outcome, failed, failed_by, not_tested, passed
 from efo_service.operations.doctor.running import Check, untested
 
 QUOTA: Final = 20
-"""Fan-out consumers of a stream at most (AWS: quotas and limits)."""
+"""Fan-out consumers and queues of a stream at most (AWS: RegisterStreamConsumer)."""
 ADVANTAGE_QUOTA: Final = 50
-"""The same with On-demand Advantage. No call of the service says which one applies."""
+"""The same for an on-demand stream, if the account has On-demand Advantage."""
+DRY_RUN_INTERVAL: Final = 1.1
+"""Seconds between two dry runs for a stream: AWS allows one per second."""
 
 _OF_CREDENTIALS: Final[Mapping[type[ServiceError], str]] = {
     ExpiredCredentialsError: "renew the credentials: these have expired",
@@ -73,10 +81,16 @@ def kinesis_checks(
         Check("kinesis:DescribeStreamConsumer", stream.describe_consumer, _RETRY, ("stream",)),
         Check("kinesis:GetRecords", stream.get_records, _RETRY, ("kinesis:ListShards",)),
         untested("kinesis:RegisterStreamConsumer", "a call registers a consumer; `efo run` needs it"),
-        untested("kinesis:SubscribeToShard", "a call takes over a shard from who reads it; `efo run` needs it"),
+        Check(
+            "kinesis:SubscribeToShard",
+            stream.subscribe,
+            _RETRY,
+            ("kinesis:ListShards", "kinesis:DescribeStreamConsumer"),
+        ),
         untested("kinesis:DeregisterStreamConsumer", "a call ends subscriptions; only `efo consumers` needs it"),
         Check("encryption", stream.encryption, _RETRY, ("stream",)),
         Check("fan-out consumer", stream.quota, _RETRY, ("kinesis:ListStreamConsumers",)),
+        Check("account", stream.limits, _RETRY, ("signature",)),
     ]
     return [check for check in checks if read_mode != "polling" or check.name not in _OF_FAN_OUT]
 
@@ -91,6 +105,9 @@ class _Stream:
         self._description: StreamDescription | EfoError
         self._shards: Sequence[Shard] = ()
         self._consumers: Sequence[FanOutConsumer] = ()
+        self._own_arn: str | None = None
+        self._dry_running = trio.Lock()
+        self._dry_run_at = -inf
 
     @property
     def _described(self) -> StreamDescription:
@@ -140,32 +157,108 @@ class _Stream:
         kinesis = await self._open_client()
         error = None
         try:
-            await kinesis.control_plane.describe_consumer(self._described.arn, self._name)
+            self._own_arn = (await kinesis.control_plane.describe_consumer(self._described.arn, self._name)).arn
         except ServiceError as raised:
             error = raised
         resource = f"{self._described.arn}/consumer/{self._name}:*"
         return judge_permission("kinesis:DescribeStreamConsumer", resource, error)
 
     async def get_records(self) -> Outcome:
-        """Read one record, as `efo shards` does for the lag, and polling for all."""
-        shard = next((shard for shard in self._shards if shard.is_open), None)
-        if shard is None:
+        """Read one record, as `efo shards` does for the lag, and polling for all.
+
+        Where others leave no room for that, a dry run shows at least the permission.
+        """
+        if (shard := self._open_shard) is None:
             return not_tested("the stream has no open shard")
-        kinesis = await self._open_client()
-        error = None
+        control_plane = (await self._open_client()).control_plane
+        error: ServiceError | None = None
         try:
-            await kinesis.control_plane.behind_latest(shard.shard_id, TRIM_HORIZON)
+            await control_plane.behind_latest(shard.shard_id, TRIM_HORIZON)
+        except ThrottledError as throttled:
+            error = throttled
+            async with self._dry_run():
+                if await _would_read(control_plane, shard.shard_id):
+                    return passed("allowed, by a dry run: others use all calls that this shard has")
         except ServiceError as raised:
             error = raised
         return judge_get_records(error, self._described, self._read_mode)
+
+    async def subscribe(self) -> Outcome:
+        """Ask for a subscription with DryRun. A service that does not know DryRun is not asked."""
+        if (shard := self._open_shard) is None:
+            return not_tested("the stream has no open shard")
+        control_plane = (await self._open_client()).control_plane
+        try:
+            async with self._dry_run():
+                knows = await control_plane.knows_dry_run(shard.shard_id)
+        except ServiceError as error:
+            return not_tested(
+                f"GetShardIterator, which shows whether this service knows DryRun, failed with {error.code}; without"
+                " DryRun, a call takes over a shard from who reads it"
+            )
+        if not knows:
+            return not_tested(
+                "this service does not know DryRun, and a call takes over a shard from who reads it; `efo run` needs it"
+            )
+        failure = None
+        try:
+            async with self._dry_run():
+                arn = self._own_arn or f"{self._described.arn}/consumer/{self._name}:1"
+                await control_plane.try_to_subscribe(arn, shard.shard_id)
+        except ServiceError as error:
+            failure = error
+        return judge_subscribe(failure, f"{self._described.arn}/consumer/{self._name}:*")
+
+    @property
+    def _open_shard(self) -> Shard | None:
+        return next((shard for shard in self._shards if shard.is_open), None)
+
+    @asynccontextmanager
+    async def _dry_run(self) -> AsyncIterator[None]:
+        """Wait until another dry run is allowed."""
+        async with self._dry_running:
+            await trio.sleep_until(self._dry_run_at + DRY_RUN_INTERVAL)
+            try:
+                yield
+            finally:
+                self._dry_run_at = trio.current_time()
 
     async def encryption(self) -> Outcome:
         """Look at the encryption of the stream."""
         return judge_encryption(self._described.key_id)
 
     async def quota(self) -> Outcome:
-        """Look for efo's own consumer, or for room for it."""
-        return judge_consumers(self._consumers, self._name, self._read_mode)
+        """Look for efo's own consumer, or for room for it. Queues need room too."""
+        stream = self._described
+        return judge_consumers(self._consumers, stream.queues, self._name, await self._quota(), self._read_mode)
+
+    async def _quota(self) -> int | None:
+        """Return how many consumers and queues the stream may have; None if it may be 20 or 50."""
+        if self._described.mode == "PROVISIONED":
+            return QUOTA
+        if self._described.mode is None:
+            return None
+        try:
+            has_advantage = await (await self._open_client()).control_plane.has_advantage()
+        except ServiceError:
+            return None
+        return ADVANTAGE_QUOTA if has_advantage else QUOTA
+
+    async def limits(self) -> Outcome:
+        """Look at the account's limits, which a split or a new stream may meet."""
+        kinesis = await self._open_client()
+        try:
+            return judge_limits(await kinesis.control_plane.describe_limits())
+        except ServiceError as error:
+            return not_tested(f"DescribeLimits failed with {error.code}; `efo run` does not need it")
+
+
+async def _would_read(control_plane: ControlPlane, shard_id: str) -> bool:
+    try:
+        await control_plane.try_to_read(shard_id)
+    except ServiceError:
+        return False
+    return True
 
 
 # --- what it means: pure ---------------------------------------------------------------------------------------
@@ -201,7 +294,7 @@ def judge_stream(description: StreamDescription | EfoError) -> Outcome:
         case "CREATING":
             return failed(found, "wait until it is ACTIVE")
         case _:  # ACTIVE, or UPDATING, which can be read
-            return passed(f"{found}, with a retention period of {description.retention_hours} hours")
+            return passed(f"{found}, with a retention period of {description.retention_hours:g} hours")
 
 
 def judge_get_records(
@@ -236,21 +329,52 @@ def judge_encryption(key_id: str | None) -> Outcome:
     return not_tested(f"only reading a record shows whether kms:Decrypt is allowed on the key {key_id}")
 
 
-def judge_consumers(consumers: Sequence[FanOutConsumer], own: str, read_mode: ReadMode = "fanout") -> Outcome:
+def judge_subscribe(error: ServiceError | None, resource: str) -> Outcome:
+    """Return what the answer to a dry run of SubscribeToShard means."""
+    if isinstance(error, ThrottledError):
+        return not_tested("throttled: a stream has one dry run per second for all who ask")
+    if isinstance(error, ResourceInUseError):
+        return passed("allowed, by a dry run; the consumer is not ACTIVE")
+    if error is None:
+        return passed("allowed, by a dry run")
+    return judge_permission("kinesis:SubscribeToShard", resource, error)
+
+
+def judge_limits(limits: AccountLimits) -> Outcome:
+    """Return what is left of the account's limits. Reading needs none of it."""
+    found = (
+        f"{limits.open_shards} of {limits.shard_limit} shards, {limits.on_demand_streams} of {limits.on_demand_limit} "
+        "on-demand streams"
+    )
+    full = limits.open_shards >= limits.shard_limit
+    return passed(found + "; no shard can be split until the quota is raised" * full)
+
+
+def judge_consumers(
+    consumers: Sequence[FanOutConsumer],
+    queues: int,
+    own: str,
+    limit: int | None,
+    read_mode: ReadMode = "fanout",
+) -> Outcome:
     """Return whether efo's own consumer exists, or has room. With the read mode "auto", efo can do without.
 
-    More than 20 consumers exist only where the quota is 50.
+    `queues`: how many queues the stream has, which count as consumers. `limit`: how many it may have of both; None if
+    that is not known. Then it is 50 where more than 20 exist.
     """
-    quota = QUOTA if len(consumers) <= QUOTA else ADVANTAGE_QUOTA
-    found = f"{len(consumers)} of {quota} exist"
+    count = len(consumers) + queues
+    quota = limit or (QUOTA if count <= QUOTA else ADVANTAGE_QUOTA)
+    found = f"{count} of {quota} exist" + f", {queues} of them queues" * (queues > 0)
     status = next((consumer.status for consumer in consumers if consumer.name == own), None)
     match status:
         case "DELETING":
             return failed(f"{found}; {own} is being deleted", "wait until it is gone: `efo run` registers it again")
-        case None if len(consumers) >= quota:
+        case None if count >= quota:
             if read_mode == "auto":
                 return passed(f"{found}, and {own} is not among them: `efo run` polls until another is deregistered")
-            advantage = f" (with On-demand Advantage there is room for {ADVANTAGE_QUOTA})" * (quota == QUOTA)
+            advantage = f" (with On-demand Advantage there is room for {ADVANTAGE_QUOTA})" * (
+                limit is None and quota == QUOTA
+            )
             return failed(
                 f"{found}{advantage}, and {own} is not among them",
                 "deregister consumers that nobody uses: see `efo consumers list` and `efo consumers janitor`",

@@ -22,6 +22,7 @@ from efo.model import Checkpoint, Lease, Position, Record, Shard
 from efo.protocol.aggregation import AggregateMode, ShardFilter, is_aggregate
 from efo.protocol.backoff import Backoff
 from efo.protocol.deaggregation import expand
+from efo.protocol.lineage import ancestor_ranges
 from efo.retrying import retry
 from efo_service.operations.migration.layout import Mark
 
@@ -44,13 +45,15 @@ async def find_marks(
 
     A shard whose records cannot be read has a mark that says why.
     """
-    listed = {shard.shard_id: shard for shard in shards}
+    listed, of_all = {shard.shard_id: shard for shard in shards}, {lease.key: lease for lease in leases}
     marks: dict[str, Mark] = {}
     limiter = trio.CapacityLimiter(_CONCURRENT)
 
     async def find(lease: Lease) -> None:
         async with limiter:
-            marks[lease.key] = await _find_mark(control_plane, listed[lease.key], lease.checkpoint, mode)
+            shard = listed[lease.key]
+            shard_filter = ShardFilter(shard.hash_key_range, mode, ancestor_ranges(lease.key, of_all, listed))
+            marks[lease.key] = await _find_mark(control_plane, shard, lease.checkpoint, shard_filter)
 
     with collapse_groups():
         async with trio.open_nursery() as nursery:
@@ -64,11 +67,13 @@ async def find_marks(
     return marks
 
 
-async def _find_mark(control_plane: ControlPlane, shard: Shard, checkpoint: Checkpoint, mode: AggregateMode) -> Mark:
+async def _find_mark(
+    control_plane: ControlPlane, shard: Shard, checkpoint: Checkpoint, shard_filter: ShardFilter
+) -> Mark:
     number, reader = checkpoint.sequence_number, _Reader(control_plane, shard.shard_id)
     try:
         record = await reader.first(Position.at(number))
-        if record is None or record.sequence_number != number or not _is_unfinished(record, checkpoint, shard, mode):
+        if record is None or record.sequence_number != number or not _is_unfinished(record, checkpoint, shard_filter):
             return Mark(number)
         before = await _record_before(reader, shard, record)
         following = await reader.first(Position.after(before))
@@ -88,11 +93,11 @@ async def _find_mark(control_plane: ControlPlane, shard: Shard, checkpoint: Chec
     )
 
 
-def _is_unfinished(record: Record, checkpoint: Checkpoint, shard: Shard, mode: AggregateMode) -> bool:
+def _is_unfinished(record: Record, checkpoint: Checkpoint, shard_filter: ShardFilter) -> bool:
     """Return whether efo would deliver more of this record."""
     if not is_aggregate(record):
         return False
-    parts = expand(record, ShardFilter(shard.hash_key_range, mode))
+    parts = expand(record, shard_filter)
     last = max((user.sub_sequence_number for part in parts if part is not None for user in part.records), default=-1)
     return last > checkpoint.sub_sequence_number
 

@@ -15,10 +15,14 @@ from efo_service.operations.migration.report import Report, ShardLine, sentence,
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where efo starts shards that nobody has read. `now`: the service's time, in seconds since the epoch."""
+    """Where efo starts shards that nobody has read. `now`: the service's time, in seconds since the epoch.
+
+    `created_at`: when the stream was created, which the leases are for; None if unknown.
+    """
 
     initial: Position
     now: float
+    created_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +86,7 @@ def _plan_shard(found: Found, listed: dict[str, Shard], start: Start) -> tuple[L
         latest_at=latest_at,
         pending_checkpoint=found.pending_checkpoint,
         pending_checkpoint_state=found.pending_checkpoint_state,
+        stream_created_at=start.created_at,
     )
     return lease, ShardLine(key, "moved", before, shown(checkpoint), sentence((why, *found.notes)))
 

@@ -1,7 +1,9 @@
 """The shards' positions in Kafka: each transaction also writes its last position to the compacted checkpoint topic.
 
 The key of that record is `<application>/<stream>/<shardId>`, its value is JSON: {"version": 1, "stream": ...,
-"shard": ..., "sequence": ..., "sub_sequence": ...}. Blocking: runs in threads, several at once.
+"shard": ..., "sequence": ..., "sub_sequence": ..., "stream_created_at": ...}. The last one is when the stream was
+created, in seconds since the epoch; it is missing if that was unknown, and in what earlier versions wrote. Blocking:
+runs in threads, several at once.
 """
 
 from __future__ import annotations
@@ -17,9 +19,11 @@ from typing import Final
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # by its type hints alone
 
-from efo.errors import ConfigurationError
+from efo.errors import ConfigurationError, StreamRecreatedError
 from efo.foreign_errors import reason_of
+from efo.identity import created_text, recreated
 from efo.model import Checkpoint
+from efo.protocol.identity import are_same
 from efo_service.relay.files import parse_json
 from efo_service.relay.kafka.client import Config
 from efo_service.relay.kafka.errors import KafkaCheckpointError, KafkaUnavailableError, kafka_errors, translated
@@ -31,22 +35,31 @@ _CHUNK: Final = 1000
 _POLL_SECONDS: Final = 0.01
 
 
-def encode(stream: str, shard_id: str, checkpoint: Checkpoint) -> bytes:
-    """Return the value that holds a shard's position."""
-    return json.dumps(
-        {
-            "version": VERSION,
-            "stream": stream,
-            "shard": shard_id,
-            "sequence": checkpoint.sequence_number,
-            "sub_sequence": checkpoint.sub_sequence_number,
-        },
-        separators=(",", ":"),
-    ).encode()
+REMEDY: Final = (
+    "to relay it, set another [relay.kafka] checkpoint_topic, or another [consumer] application: its shards then begin"
+    " where the leases say"
+)
 
 
-def decode(value: bytes, stream: str, shard_id: str, topic: str) -> Checkpoint:
-    """Return the position in a value. Raises KafkaCheckpointError if it is not a position of this shard."""
+def encode(stream: str, shard_id: str, checkpoint: Checkpoint, created_at: float | None = None) -> bytes:
+    """Return the value that holds a shard's position. `created_at`: when the stream was created, None if unknown."""
+    fields: dict[str, object] = {
+        "version": VERSION,
+        "stream": stream,
+        "shard": shard_id,
+        "sequence": checkpoint.sequence_number,
+        "sub_sequence": checkpoint.sub_sequence_number,
+    }
+    if created_at is not None:
+        fields["stream_created_at"] = created_at
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def decode(value: bytes, stream: str, shard_id: str, topic: str, created_at: float | None = None) -> Checkpoint:
+    """Return the position in a value. Raises KafkaCheckpointError if it is not a position of this shard.
+
+    `created_at`: as for `encode`. Raises StreamRecreatedError for a position in a former stream of this name.
+    """
     advice = (
         f"the last record of {stream}/{shard_id} in the topic {topic!r} is not a position of this shard; nothing was"
         " read or written, use another application name or another [relay.kafka] checkpoint_topic"
@@ -58,8 +71,13 @@ def decode(value: bytes, stream: str, shard_id: str, topic: str) -> Checkpoint:
             raise KafkaCheckpointError(f"{advice} (it has version {version!r}, but this efo supports {VERSION})")
         owner = (found["stream"], found["shard"])
         checkpoint = Checkpoint(found["sequence"], found["sub_sequence"])
+        known = found.get("stream_created_at")
+        of_stream = None if known is None else float(known)
     except (ValueError, TypeError, KeyError, ConfigurationError) as error:
         raise KafkaCheckpointError(f"{advice} (it is invalid: {reason_of(error)})") from None
+    if are_same(of_stream, created_at) is False:
+        what = f"the position of {shard_id} in the topic {topic!r} is"
+        raise StreamRecreatedError(recreated(stream, created_text(of_stream, created_at, what), REMEDY))
     if owner != (stream, shard_id) or checkpoint.is_sentinel:
         raise KafkaCheckpointError(f"{advice} (it belongs to {'/'.join(map(str, owner))}, at {checkpoint})")
     return checkpoint

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import repeat
 from time import monotonic
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
 from confluent_kafka import KafkaException, Producer
 
@@ -36,17 +36,23 @@ _FINAL_ERRORS: Final = (KafkaFencedError, KafkaFatalError)
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a shard's records go. `partition`: of all records; None if their keys decide."""
+    """Where a shard's records go.
+
+    `partition`: of all records; None if their keys decide. `of_shard`: the partition of records without a key, so that
+    those of a shard keep their order.
+    """
 
     topic: Topic
     mapping: RecordMapping
     partition: int | None
+    of_shard: int
 
     @classmethod
     def of(cls, topic: Topic, mapping: RecordMapping, partition_by: str) -> Target:
         """Return a shard's target. `partition_by`: "key" or "shard"."""
         number = zlib.crc32(mapping.shard_id.encode()) % topic.partitions
-        return cls(topic, mapping, number if partition_by == "shard" or topic.partitions == 1 else None)
+        by_shard = partition_by == "shard" or topic.partitions == 1
+        return cls(topic, mapping, number if by_shard else None, number)
 
 
 def producer_config(config: Config, *, largest: int, compression: str, seconds: float) -> Config:
@@ -87,10 +93,20 @@ class TransactionalWriter:
     """Exactly once: a producer per shard, whose transactions contain the records and the position of the last one.
 
     `identity`: its transactional.id, and the key of its positions. `seconds`: the maximum time of a transaction.
+    `created_at`: when the stream was created, in seconds since the epoch; None if unknown.
     Creating it fences the shard's previous writer and reads the position. Raises SinkError.
     """
 
-    def __init__(self, config: Config, target: Target, checkpoints: Checkpoints, identity: str, seconds: float) -> None:
+    def __init__(
+        self,
+        config: Config,
+        target: Target,
+        checkpoints: Checkpoints,
+        identity: str,
+        seconds: float,
+        created_at: float | None = None,
+    ) -> None:
+        self._created_at = created_at
         self.position: Checkpoint | None = None
         self._target = target
         self._checkpoints = checkpoints
@@ -122,7 +138,8 @@ class TransactionalWriter:
             raise self._connection_errors.explain(translated(error.args[0], action), action) from error
         value = self._checkpoints.read(self._key)
         if value is not None:
-            self.position = decode(value, mapping.stream, mapping.shard_id, self._checkpoints.topic.name)
+            name = self._checkpoints.topic.name
+            self.position = decode(value, mapping.stream, mapping.shard_id, name, self._created_at)
 
     def append(self, records: Sequence[Record]) -> None:
         """Commit the records and the position of the last one, in one transaction.
@@ -149,7 +166,7 @@ class TransactionalWriter:
 
     def _put_position(self, producer: Producer, position: Checkpoint, deadline: float) -> None:
         mapping = self._target.mapping
-        value = encode(mapping.stream, mapping.shard_id, position)
+        value = encode(mapping.stream, mapping.shard_id, position, self._created_at)
         topic, partition = self._checkpoints.topic.name, self._checkpoints.partition(self._key)
         _produce_when_possible(producer, deadline, topic, value, self._key, partition)
 
@@ -268,12 +285,18 @@ def produce_all(
             _produce_when_possible(producer, deadline, *message)
 
 
-def _by_partition(target: Target, records: Sequence[Record]) -> Iterable[tuple[Record, bytes, int]]:
+def _by_partition(target: Target, records: Sequence[Record]) -> Iterable[tuple[Record, bytes | None, int]]:
     """Return the records with their keys and partitions, one partition after the other."""
-    keys = [record.partition_key.encode() for record in records]
+    keys: list[bytes | None] = [
+        None if record.partition_key is None else record.partition_key.encode() for record in records
+    ]
     if target.partition is not None:
         return zip(records, keys, repeat(target.partition), strict=False)
-    chosen = partitions(keys, target.topic.partitions)
+    if None in keys:
+        chosen = partitions([key or b"" for key in keys], target.topic.partitions)
+        chosen[[row for row, key in enumerate(keys) if key is None]] = target.of_shard
+    else:
+        chosen = partitions(cast("list[bytes]", keys), target.topic.partitions)
     order = chosen.argsort(kind="stable")
     return ((records[row], keys[row], at) for row, at in zip(order.tolist(), chosen[order].tolist(), strict=True))
 

@@ -5,10 +5,12 @@ Calls that wait for a broker run in threads with a separate limiter; a commit is
 
 from __future__ import annotations
 
+import random
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
+from time import monotonic, sleep
 from typing import Final
 
 import trio
@@ -19,6 +21,7 @@ from efo_service.relay.errors import CLOSED, SinkClosedError
 from efo_service.relay.kafka.checkpoints import Checkpoints
 from efo_service.relay.kafka.client import Config, ConnectionErrors, client_config
 from efo_service.relay.kafka.cluster import open_admin, wait_for_brokers
+from efo_service.relay.kafka.errors import KafkaUnavailableError
 from efo_service.relay.kafka.options import KafkaOptions
 from efo_service.relay.kafka.producer import (
     CommitWriter,
@@ -101,6 +104,7 @@ class KafkaSink:
         self._stream = stream
         self._template = topic
         self._is_for_dead_letters = for_dead_letters
+        self._created_at: float | None = None
         self._extract = extract
         self._connection_errors = ConnectionErrors()
         self._config = config
@@ -127,11 +131,22 @@ class KafkaSink:
                 options.replication_factor,
                 create=options.create_topics,
             )
-            found = ensure_topic(self._admin, spec, options.connect_seconds)
+            found = self._again(partial(ensure_topic, self._admin, spec, options.connect_seconds))
             timeout = options.transaction_seconds + options.connect_seconds
             self._checkpoints = Checkpoints(self._config, self._admin, found, timeout)
         if "{shard}" not in self._template:
-            self._ensure_topic(self._template.format(stream=self._stream))
+            self._again(partial(self._ensure_topic, self._template.format(stream=self._stream)))
+
+    def _again(self, look_up: Callable[[], Topic]) -> Topic:
+        """Look up a topic at the start, again if a broker of a cluster that is there refuses for now (rule R16)."""
+        deadline = monotonic() + self._options.connect_seconds
+        while True:
+            try:
+                return look_up()
+            except KafkaUnavailableError:
+                if monotonic() >= deadline:
+                    raise
+            sleep(random.uniform(0.5, 1))  # noqa: S311 - not used for security
 
     def close(self) -> None:
         """Close the connections."""
@@ -162,7 +177,8 @@ class KafkaSink:
             return IdempotentWriter(shared, target), topic
         kind = "/dead-letters" if self._is_for_dead_letters else ""
         identity = f"{self._application}/{mapping.stream}/{mapping.shard_id}{kind}"
-        return TransactionalWriter(config, target, self._checkpoints, identity, options.transaction_seconds), topic
+        seconds = options.transaction_seconds
+        return TransactionalWriter(config, target, self._checkpoints, identity, seconds, self._created_at), topic
 
     def _shared_producer(self, config: Config) -> SharedProducer:
         """Return the producer of all shards, a new one if it has failed for good."""
@@ -176,6 +192,10 @@ class KafkaSink:
 
     # --- on trio -------------------------------------------------------------------------------------------
 
+    def identify(self, created_at: float | None) -> None:
+        """Note when the stream was created, see `Identified`."""
+        self._created_at = created_at
+
     def open(
         self,
         stream: str,
@@ -184,7 +204,8 @@ class KafkaSink:
     ) -> AbstractAsyncContextManager[KafkaShardSink]:
         """Open the sink for a shard: fence the previous worker, then read the position.
 
-        Entering raises KafkaUnavailableError, KafkaRefusedError and KafkaCheckpointError.
+        Entering raises StreamRecreatedError if the position is in a former stream of this name, KafkaUnavailableError,
+        KafkaRefusedError and KafkaCheckpointError.
         """
         return self._open(stream, shard_id)
 
@@ -254,4 +275,4 @@ class KafkaShardSink:
 def message_size(message: Message) -> int:
     """Return the size in bytes of a batch with only this message, or slightly more."""
     headers = sum(len(name.encode()) + len(value or b"") + _HEADER_OVERHEAD for name, value in message.headers)
-    return len(message.key) + len(message.value) + headers + _MESSAGE_OVERHEAD
+    return len(message.key or b"") + len(message.value) + headers + _MESSAGE_OVERHEAD

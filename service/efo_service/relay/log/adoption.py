@@ -6,13 +6,14 @@ these from a log that was lost, moved or mistaken for another. So it is a comman
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from efo.model import Lease
 from efo_service.relay.errors import SinkLockedError, TopicNotFoundError, os_errors
-from efo_service.relay.log.catalog import Adoption, adopt_shards, topic_directory
+from efo_service.relay.log import catalog
+from efo_service.relay.log.catalog import Adoption, adopt_shards, read_catalog, topic_directory
 from efo_service.relay.log.consistency import emptied, planned_adoptions, read_checked_catalog, refuse
 from efo_service.relay.storage import lock
 
@@ -37,14 +38,30 @@ def adopt_into(root: Path, topic: str, stream: str, adoptions: Iterable[Adoption
     Raises SinkLockedError if a writer has one of the emptied partitions open, LogOwnerError, LogError and SinkError.
     """
     adoptions = list(adoptions)
+    with _locked(root, topic, (adoption.replaces for adoption in adoptions)):
+        return adopt_shards(root, topic, stream, adoptions)
+
+
+def continue_with(root: Path, topic: str, stream: str, created_at: float) -> None:
+    """Let a topic go on with another stream of its name: see `with_new_stream`.
+
+    Raises SinkLockedError if a writer has one of its partitions open, LogOwnerError, LogError and SinkError.
+    """
+    with _locked(root, topic, read_catalog(root, topic).partitions.values()):
+        catalog.continue_with(root, topic, stream, created_at)
+
+
+@contextmanager
+def _locked(root: Path, topic: str, partitions: Iterable[int | None]) -> Iterator[None]:
+    """Keep writers out of these partitions. Raises SinkLockedError."""
     with ExitStack() as locks:
-        for adoption in adoptions:
-            directory = topic_directory(root, topic) / str(adoption.replaces)
-            if adoption.replaces is None or not directory.exists():
+        for partition in partitions:
+            directory = topic_directory(root, topic) / str(partition)
+            if partition is None or not directory.exists():
                 continue
             with os_errors("open", directory):
                 try:
                     locks.enter_context(lock(directory / "writer.lock", wait=False))
                 except BlockingIOError as error:
                     raise SinkLockedError(f"{directory} is open in a writer: stop the relay first") from error
-        return adopt_shards(root, topic, stream, adoptions)
+        yield

@@ -4,9 +4,10 @@
 
 Each shard gets one partition, and numbers are never reused. So a reader's offsets stay valid through splits and merges.
 The catalog also names the partitions that have records. So it proves that a partition was emptied or a log replaced
-(efo_service.relay.log.consistency), and a shard that was read before gets no partition without an adoption. The file
-is replaced as a whole, under a lock. So several processes can allocate partitions at once, and a reader never sees an
-incomplete file.
+(efo_service.relay.log.consistency), and a shard that was read before gets no partition without an adoption. And it says
+when the stream was created: shards of another stream of the same name are not written to its partitions (rule R15). The
+file is replaced as a whole, under a lock. So several processes can allocate partitions at once, and a reader never sees
+an incomplete file.
 """
 
 from __future__ import annotations
@@ -19,9 +20,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from efo.errors import ConfigurationError, InvalidValueError
+from efo.errors import ConfigurationError, InvalidValueError, StreamRecreatedError
 from efo.foreign_errors import reason_of
+from efo.identity import created_text, recreated
 from efo.model import Checkpoint
+from efo.protocol.identity import are_same
+from efo_service.relay.doubt import read_again
 from efo_service.relay.errors import (
     LogError,
     LogIncompleteError,
@@ -32,9 +36,13 @@ from efo_service.relay.errors import (
 )
 from efo_service.relay.files import parse_json, read_regular, whole_number
 from efo_service.relay.log.segments import FORMAT_VERSION, has_segments
+from efo_service.relay.sink import LOG_REMEDY
 from efo_service.relay.storage import lock, names, sync, sync_directory
 
 CATALOG: Final = "catalog.json"
+CATALOG_VERSION: Final = 2
+"""The format of a catalog with partitions of a former stream, which an earlier efo would leave unread. Without them it
+has the format of the log, so that an earlier efo reads it."""
 MAX_PARTITION: Final = 2**31
 """Partition numbers are less: the column is an int32."""
 _PARTITION: Final = re.compile(r"[0-9]{1,9}")
@@ -48,7 +56,9 @@ class Catalog:
     `partitions`: partition numbers by shard id. `written`: the partitions that have records. Retention keeps the newest
     segment of each, so they always have some. `adopted`: the partitions in which a shard continues that was read
     before without this log, and the lease's checkpoint at the adoption. `notes_records`: false for a catalog of an
-    earlier efo, whose `written` is unknown.
+    earlier efo, whose `written` is unknown. `stream_created_at`: when the stream was created, in seconds since the
+    epoch; None until a writer knows it. `former`: the shards of partitions that belong to a former stream of this name:
+    they are read, and not written any more.
     """
 
     stream: str
@@ -56,11 +66,14 @@ class Catalog:
     written: frozenset[int] = frozenset()
     adopted: Mapping[int, str] = field(default_factory=dict)
     notes_records: bool = True
+    stream_created_at: float | None = None
+    former: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def shards(self) -> dict[int, str]:
-        """The shard of each partition."""
-        return {partition: shard_id for shard_id, partition in self.partitions.items()}
+        """The shard of each partition, in the order of the partitions."""
+        present = {partition: shard_id for shard_id, partition in self.partitions.items()}
+        return dict(sorted({**self.former, **present}.items()))
 
 
 def check_topic_name(topic: str) -> str:
@@ -104,6 +117,7 @@ def partition_names(directory: Path) -> list[str]:
         return sorted(filter(_PARTITION.fullmatch, names(directory)), key=int)
 
 
+@read_again
 def read_catalog(root: Path, topic: str) -> Catalog:
     """Read a topic's catalog.
 
@@ -149,12 +163,12 @@ def _read(path: Path) -> Catalog | None:
     try:
         fields = parse_json(content)
         version = whole_number(fields["format"])
-        catalog = catalog_from(fields) if version <= FORMAT_VERSION else None
+        catalog = catalog_from(fields) if version <= CATALOG_VERSION else None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise LogError(f"{path} is not a valid catalog ({reason_of(error)}): restore it from a copy") from error
     if catalog is None:
         raise LogVersionError(
-            f"{path} has format version {version}, but this efo supports up to {FORMAT_VERSION}: upgrade efo"
+            f"{path} has format version {version}, but this efo supports up to {CATALOG_VERSION}: upgrade efo"
         )
     return catalog
 
@@ -170,21 +184,47 @@ def catalog_from(fields: Mapping[str, Any]) -> Catalog:
         frozenset(map(whole_number, fields.get("written", ()))),
         {whole_number(number): str(checkpoint) for number, checkpoint in fields.get("adopted", {}).items()},
         notes_records="written" in fields,
+        stream_created_at=None if (created := fields.get("stream_created_at")) is None else float(created),
+        former={
+            whole_number(number, MAX_PARTITION): str(shard_id) for number, shard_id in fields.get("former", {}).items()
+        },
     )
 
 
 def catalog_fields(catalog: Catalog) -> dict[str, Any]:
-    """Return the fields of a catalog, without its format."""
-    return {
+    """Return the fields of a catalog, with its format."""
+    fields: dict[str, Any] = {
+        "format": CATALOG_VERSION if catalog.former else FORMAT_VERSION,
         "stream": catalog.stream,
         "partitions": dict(catalog.partitions),
         "written": sorted(catalog.written),
         "adopted": {str(number): catalog.adopted[number] for number in sorted(catalog.adopted)},
     }
+    if catalog.stream_created_at is not None:
+        fields["stream_created_at"] = catalog.stream_created_at
+    if catalog.former:
+        fields["former"] = {str(number): shard_id for number, shard_id in sorted(catalog.former.items())}
+    return fields
 
 
-def check_stream(catalog: Catalog, stream: str, where: object) -> None:
-    """Raise LogOwnerError if a topic belongs to another stream. `where`: the topic, for the message."""
+def other_stream(catalog: Catalog, created_at: float | None, where: object) -> str | None:
+    """Return the sentence for a topic of a former stream of this name, None if it is not known to be one.
+
+    `created_at`: when the present stream was created, None if unknown. `where`: the topic, for the message.
+    """
+    if are_same(catalog.stream_created_at, created_at) is not False:
+        return None
+    how = created_text(catalog.stream_created_at, created_at, f"the topic {where} is")
+    return recreated(catalog.stream, how, LOG_REMEDY)
+
+
+def check_stream(catalog: Catalog, stream: str, where: object, created_at: float | None = None) -> None:
+    """Raise LogOwnerError if a topic belongs to another stream, StreamRecreatedError if to a former one of this name.
+
+    `where`: the topic, for the message. `created_at`: when the stream was created, None if unknown.
+    """
+    if (problem := other_stream(catalog, created_at, where)) is not None and catalog.stream == stream:
+        raise StreamRecreatedError(problem)
     if catalog.stream != stream:
         raise LogOwnerError(
             f"the topic {where} belongs to the stream {catalog.stream!r}, not to {stream!r}:"
@@ -193,17 +233,24 @@ def check_stream(catalog: Catalog, stream: str, where: object) -> None:
 
 
 def with_partition(
-    catalog: Catalog, shard_id: str, checkpoint: Checkpoint, where: object, existing: Callable[[], Iterable[int]]
+    catalog: Catalog,
+    shard_id: str,
+    checkpoint: Checkpoint,
+    where: object,
+    existing: Callable[[], Iterable[int]],
+    created_at: float | None = None,
 ) -> Catalog:
     """Return the catalog with a partition of this shard, see `allocate_partition`.
 
-    `existing`: returns the partitions that are there: an older copy of the catalog may be in use. Raises
-    LogIncompleteError.
+    `existing`: returns the partitions that are there: an older copy of the catalog may be in use. A topic without
+    partitions is that of the stream which was created at `created_at`. Raises LogIncompleteError.
     """
     if shard_id in catalog.partitions:
         return catalog
     if not checkpoint.is_sentinel:
         raise LogIncompleteError(not_adopted(where, shard_id, checkpoint))
+    if not catalog.shards:
+        catalog = replace(catalog, stream_created_at=created_at)
     return _with_partitions(catalog, [shard_id], existing())
 
 
@@ -215,6 +262,16 @@ def with_adoptions(catalog: Catalog, adoptions: Iterable[Adoption], existing: Ca
     return replace(changed, written=changed.written & changed.shards.keys(), adopted={**catalog.adopted, **checkpoints})
 
 
+def with_new_stream(catalog: Catalog, created_at: float) -> Catalog:
+    """Return the catalog of a topic that goes on with another stream of its name, which was created at this time.
+
+    The partitions keep their records and numbers, and are written no more; its shards get new ones.
+    """
+    if are_same(catalog.stream_created_at, created_at):
+        return catalog
+    return replace(catalog, partitions={}, former=catalog.shards, stream_created_at=created_at)
+
+
 def _with_distinct_partitions(
     stream: str,
     partitions: Mapping[str, int],
@@ -222,26 +279,36 @@ def _with_distinct_partitions(
     adopted: Mapping[int, str],
     *,
     notes_records: bool,
+    stream_created_at: float | None,
+    former: Mapping[int, str],
 ) -> Catalog:
     """Return a catalog. Raises ValueError if two shards have the same partition."""
-    if len({*partitions.values()}) < len(partitions):
+    if len({*partitions.values(), *former}) < len(partitions) + len(former):
         raise InvalidValueError("two shards have the same partition")
-    return Catalog(stream, partitions, written, adopted, notes_records)
+    return Catalog(stream, partitions, written, adopted, notes_records, stream_created_at, former)
 
 
 def allocate_partition(
-    root: Path, topic: str, stream: str, shard_id: str, checkpoint: Checkpoint = Checkpoint.TRIM_HORIZON
+    root: Path,
+    topic: str,
+    stream: str,
+    shard_id: str,
+    checkpoint: Checkpoint = Checkpoint.TRIM_HORIZON,
+    created_at: float | None = None,
 ) -> int:
     """Return the shard's partition number. If it has none, allocate the next one durably.
 
     `checkpoint`: that of the shard's lease. If it is a record's position, an earlier part of the shard was read without
     this log. Then nothing is allocated, and LogIncompleteError is raised: `adopt_shards` is how the log may begin here.
-    Raises LogOwnerError if the topic belongs to another stream, LogVersionError, LogError and SinkError.
+    `created_at`: when the stream was created, None if unknown.
+    Raises LogOwnerError if the topic belongs to another stream, StreamRecreatedError if it belongs to a former one of
+    this name, LogVersionError, LogError and SinkError.
     """
 
     def allocate(catalog: Catalog) -> Catalog:
         directory = topic_directory(root, topic)
-        return with_partition(catalog, shard_id, checkpoint, directory, partial(_existing, directory))
+        check_stream(catalog, stream, directory, created_at)
+        return with_partition(catalog, shard_id, checkpoint, directory, partial(_existing, directory), created_at)
 
     return _update(root, topic, stream, allocate).partitions[shard_id]
 
@@ -277,9 +344,30 @@ def adopt_shards(root: Path, topic: str, stream: str, adoptions: Iterable[Adopti
     return adopted
 
 
-def mark_written(root: Path, topic: str, stream: str, partition: int) -> None:
+def continue_with(root: Path, topic: str, stream: str, created_at: float) -> None:
+    """Let a topic go on with another stream of its name, durably: see `with_new_stream`. Raises as `adopt_shards`."""
+    _update(root, topic, stream, partial(with_new_stream, created_at=created_at))
+
+
+def mark_written(root: Path, topic: str, stream: str, partition: int, created_at: float | None = None) -> None:
     """Note durably that a partition has records. Raises as `allocate_partition` does."""
-    _update(root, topic, stream, lambda catalog: replace(catalog, written=catalog.written | {partition}))
+    _update(root, topic, stream, partial(with_records, partition=partition, created_at=created_at))
+
+
+def with_records(catalog: Catalog, partition: int, created_at: float | None) -> Catalog:
+    """Return the catalog when a partition has records, of a stream that was created at this time.
+
+    A topic of an earlier efo does not say so. It does when its first writer has read on from its position.
+    """
+    known = catalog.stream_created_at
+    return replace(
+        catalog, written=catalog.written | {partition}, stream_created_at=created_at if known is None else known
+    )
+
+
+def is_noted(catalog: Catalog, partition: int, created_at: float | None) -> bool:
+    """Return whether `with_records` would change nothing."""
+    return partition in catalog.written and (catalog.stream_created_at is not None or created_at is None)
 
 
 def not_adopted(directory: object, shard_id: str, checkpoint: Checkpoint) -> str:
@@ -297,7 +385,7 @@ def _existing(directory: Path) -> Iterable[int]:
 
 def _with_partitions(catalog: Catalog, shard_ids: Sequence[str], existing: Iterable[int]) -> Catalog:
     """Return the catalog with new partitions. What exists counts too: an older copy of the catalog may be in use."""
-    last = max([-1, *catalog.partitions.values(), *existing])
+    last = max([-1, *catalog.shards, *existing])
     return replace(
         catalog,
         partitions={**catalog.partitions, **{shard_id: last + at for at, shard_id in enumerate(shard_ids, 1)}},
@@ -326,10 +414,9 @@ def _update(root: Path, topic: str, stream: str, change: Callable[[Catalog], Cat
 
 
 def _replace(path: Path, catalog: Catalog) -> None:
-    fields = {"format": FORMAT_VERSION, **catalog_fields(catalog)}
     temporary = path.with_suffix(".tmp")
     with temporary.open("w") as file:
-        json.dump(fields, file, indent=1)
+        json.dump(catalog_fields(catalog), file, indent=1)
         sync(file)
     temporary.rename(path)
     sync_directory(path.parent)

@@ -8,13 +8,21 @@ writer that went on would lose these records for all readers, without a word. So
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from efo.model import Checkpoint, Lease
 from efo_service.relay.errors import LogIncompleteError, LogOwnerError, SinkError, TopicNotFoundError
-from efo_service.relay.log.catalog import Adoption, Catalog, not_adopted, partition_names, read_catalog, topic_directory
+from efo_service.relay.log.catalog import (
+    Adoption,
+    Catalog,
+    not_adopted,
+    other_stream,
+    partition_names,
+    read_catalog,
+    topic_directory,
+)
 from efo_service.relay.log.reader_offsets import read_readers
 from efo_service.relay.log.segments import check_owner, has_segments, last_segment, read_origin, read_segment
 
@@ -165,7 +173,18 @@ def planned_adoptions(catalog: Catalog | None, emptied: Iterable[int], leases: I
     return replaced + unknown
 
 
-def lease_problems(where: object, catalog: Catalog | None, leases: Iterable[Lease]) -> Iterator[str]:
-    """Yield a message for each shard of `unknown_shards`. `where`: the topic."""
+def stream_of_leases(leases: Iterable[Lease]) -> float | None:
+    """Return when the stream was created that the leases are of; None if they do not say it."""
+    return next((lease.stream_created_at for lease in leases if lease.stream_created_at is not None), None)
+
+
+def lease_problems(where: object, catalog: Catalog | None, leases: Sequence[Lease]) -> Iterator[str]:
+    """Yield a message if the leases are of another stream than the log, or for each shard of `unknown_shards`.
+
+    `where`: the topic.
+    """
+    if catalog is not None and (problem := other_stream(catalog, stream_of_leases(leases), where)) is not None:
+        yield problem
+        return
     for shard_id, checkpoint in unknown_shards(catalog, leases).items():
         yield not_adopted(where, shard_id, checkpoint)

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 import pyarrow as pa
@@ -23,7 +23,7 @@ class ExportedLine(msgspec.Struct, frozen=True):
     topic: str
     partition: int
     offset: int
-    key: str
+    key: str | None
     value: str | bytes
     timestamp: int
     headers: list[tuple[str, str | None]]
@@ -40,28 +40,45 @@ def export(
     start: int | None = None,
     end: int | None = None,
     encoding: Encoding,
-    allow_gaps: bool = False,
+    on_gap: Callable[[str], None] | None = None,
 ) -> Iterator[bytes]:
     """Yield the lines of a topic or of one partition, for the offsets `start` to `end` - 1.
 
-    Without `start`, a partition starts at its oldest record. `allow_gaps`: pass over records that are missing, and over
-    partitions that are emptied or not in the catalog, instead of raising SegmentMissingError or LogIncompleteError.
-    Raises ConfigurationError, TopicNotFoundError, SegmentCorruptError, LogOwnerError and SinkError.
+    Without `start`, a partition starts at its oldest record. `on_gap`: pass over records that are missing, and over
+    partitions that are emptied or not in the catalog, and call it with a message for each, instead of raising
+    SegmentMissingError or LogIncompleteError. Raises ConfigurationError, TopicNotFoundError, SegmentCorruptError,
+    LogOwnerError and SinkError.
     """
-    if not allow_gaps:
+    if on_gap is None:
         log.check(topic)
-    catalog = log.catalog(topic)
+        catalog = log.catalog(topic)
+    else:
+        catalog, problems = log.checked_catalog(topic)
+        for problem in problems:
+            on_gap(problem)
     known = sorted(catalog.shards)
     if partition is not None and partition not in known:
         raise ConfigurationError(f"topic {topic} has no partition {partition}; it has: {', '.join(map(str, known))}")
     for number in known if partition is None else [partition]:
         newest = log.end(topic, number, catalog)
         if newest is None:
+            if on_gap is not None and number in catalog.written:
+                on_gap(log.emptied_message(topic, number))
             continue
-        first = log.start(topic, number, catalog) if start is None else start
+        at = log.start(topic, number, catalog) if start is None else start
         last = newest if end is None else min(end, newest)
-        for batch in log.parts(topic, number, first, last, catalog, allow_gaps=allow_gaps):
+        for batch in log.parts(topic, number, at, last, catalog, allow_gaps=on_gap is not None):
+            if batch.num_rows:
+                first = batch.column("offset")[0].as_py()
+                _tell_gap(on_gap, log.where(topic, number), at, first)
+                at = first + batch.num_rows
             yield from _lines(batch, encoding)
+        _tell_gap(on_gap, log.where(topic, number), at, last)
+
+
+def _tell_gap(on_gap: Callable[[str], None] | None, where: str, start: int, end: int) -> None:
+    if on_gap is not None and start < end:
+        on_gap(f"{where}: the offsets {start} to {end - 1} are missing")
 
 
 def _lines(batch: pa.RecordBatch, encoding: Encoding) -> Iterator[bytes]:
@@ -78,4 +95,5 @@ def _lines(batch: pa.RecordBatch, encoding: Encoding) -> Iterator[bytes]:
                     f"the value at {topic}/{partition}/{offset} is not UTF-8 ({error.reason}): export it as base64"
                 ) from error
         pairs = [(one["key"], None if one["value"] is None else one["value"].decode()) for one in headers]
-        yield _encode(ExportedLine(topic, partition, offset, key.decode(), exported, timestamp, pairs)) + b"\n"
+        text = None if key is None else key.decode()
+        yield _encode(ExportedLine(topic, partition, offset, text, exported, timestamp, pairs)) + b"\n"

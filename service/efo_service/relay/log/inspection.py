@@ -78,8 +78,7 @@ def inspect_topic(root: Path, topic: str) -> TopicState:
     problems += emptied_messages(root, topic, catalog)
     directory = topic_directory(root, topic)
     partitions = tuple(
-        _inspect_partition(directory / str(number), number, shard_id)
-        for shard_id, number in sorted(catalog.partitions.items(), key=lambda one: one[1])
+        _inspect_partition(directory / str(number), number, shard_id) for number, shard_id in catalog.shards.items()
     )
     readers = tuple(reader_state(reader, partitions) for reader in read_readers(root, topic))
     return TopicState(topic, catalog.stream, partitions, readers, tuple(problems))
@@ -155,7 +154,7 @@ def verify_topic(root: Path, topic: str, on_segment: Callable[[Verification], No
         found.problems += readers_ahead(root, topic)
     except SinkError as error:
         found.problems.append(str(error))
-    for shard_id, number in sorted(catalog.partitions.items(), key=lambda one: one[1]):
+    for number, shard_id in catalog.shards.items():
         directory = topic_directory(root, topic) / str(number)
         try:
             _Verifier(directory, catalog.stream, shard_id, found, on_segment).run()

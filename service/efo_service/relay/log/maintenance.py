@@ -78,7 +78,7 @@ class Maintenance:
             except BlockingIOError:
                 return None
         with held:
-            partitions = read_catalog(self._root, self._topic).partitions.values()
+            partitions = read_catalog(self._root, self._topic).shards
             directories = {partition: directory / str(partition) for partition in partitions}
             failures: list[SinkError] = []
             parts: list[int] = []

@@ -10,7 +10,13 @@ from typing import IO, NamedTuple
 
 from efo.model import Checkpoint, Record
 from efo_service.relay.errors import LogIncompleteError, SinkError, SinkLockedError, os_errors
-from efo_service.relay.log.catalog import allocate_partition, mark_written, read_catalog, topic_directory
+from efo_service.relay.log.catalog import (
+    allocate_partition,
+    is_noted,
+    mark_written,
+    read_catalog,
+    topic_directory,
+)
 from efo_service.relay.log.columns.arrow import record_batch
 from efo_service.relay.log.columns.layout import Columns, columns_of
 from efo_service.relay.log.consistency import emptied_message
@@ -66,20 +72,21 @@ class PartitionWriter:
         self._clock = clock
         self._mark_written = mark_written
 
-    def recover(self) -> None:
+    def recover(self, *, was_written: bool = False) -> None:
         """Read the position and the end offset from the last segment, after checking every byte of it.
 
-        Raises LogIncompleteError if the partition had records and has none.
+        `was_written`: whether the catalog says that it has records. Raises LogIncompleteError if it had and has none.
         """
         last = last_segment(self.directory)
         if last is None:
-            if self._mark_written is None:
+            if was_written:
                 raise LogIncompleteError(emptied_message(self.directory))
             return
         _, origin = read_segment(last)
         check_owner(last, origin, (self.mapping.stream, self.mapping.shard_id))
         self.position, self.end = origin.last, last.end
-        self._note()
+        if not was_written:
+            self._note()
 
     def append(self, records: Sequence[Record]) -> Segment:
         """Prepare and commit some records."""
@@ -122,14 +129,16 @@ def open_partition(
     extract: Extractor | None = None,
     *,
     checkpoint: Checkpoint = Checkpoint.TRIM_HORIZON,
+    created_at: float | None = None,
 ) -> PartitionWriter:
     """Lock and open a shard's partition for writing, and recover it.
 
-    `extract`: see RecordMapping. `checkpoint`: that of the shard's lease, see `allocate_partition`.
-    Raises SinkLockedError if another writer has the partition open, LogIncompleteError if the partition was emptied or
-    the shard was read without it, SegmentCorruptError, LogOwnerError, LogVersionError, SinkFullError and SinkError.
+    `extract`: see RecordMapping. `checkpoint`: that of the shard's lease, `created_at`: of the stream, see
+    `allocate_partition`. Raises StreamRecreatedError if the topic belongs to a former stream of this name,
+    SinkLockedError if another writer has the partition open, LogIncompleteError if the partition was emptied or the
+    shard was read without it, SegmentCorruptError, LogOwnerError, LogVersionError, SinkFullError and SinkError.
     """
-    number = allocate_partition(root, topic, stream, shard_id, checkpoint)
+    number = allocate_partition(root, topic, stream, shard_id, checkpoint, created_at)
     directory = topic_directory(root, topic) / str(number)
     with os_errors("open", directory):
         directory.mkdir(exist_ok=True)
@@ -142,7 +151,8 @@ def open_partition(
                 " finished its last commit"
             ) from error
     try:
-        is_written = number in read_catalog(root, topic).written
+        catalog = read_catalog(root, topic)
+        noted = is_noted(catalog, number, created_at)
         writer = PartitionWriter(
             begin_epoch(directory),
             lock_file,
@@ -150,9 +160,9 @@ def open_partition(
             partition=number,
             mapping=RecordMapping(stream, shard_id, extract),
             clock=clock,
-            mark_written=None if is_written else partial(mark_written, root, topic, stream, number),
+            mark_written=None if noted else partial(mark_written, root, topic, stream, number, created_at),
         )
-        writer.recover()
+        writer.recover(was_written=number in catalog.written)
     except BaseException:
         lock_file.close()
         raise

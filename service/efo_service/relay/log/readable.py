@@ -107,3 +107,7 @@ class LocalLog:
     def adopt(self, topic: str, stream: str, adoptions: Iterable[Adoption]) -> dict[str, int]:
         """Give shards new partitions."""
         return adoption.adopt_into(self.root, topic, stream, adoptions)
+
+    def continue_with(self, topic: str, stream: str, created_at: float) -> None:
+        """Let a topic go on with another stream of its name."""
+        adoption.continue_with(self.root, topic, stream, created_at)

@@ -30,6 +30,7 @@ from zlib_ng.zlib_ng import crc32
 from efo.errors import ConfigurationError
 from efo.foreign_errors import reason_of
 from efo.model import Checkpoint
+from efo_service.relay.doubt import read_again
 from efo_service.relay.errors import (
     LogOwnerError,
     LogVersionError,
@@ -297,6 +298,7 @@ def _missing(directory: Path | None, start: int, end: int) -> SegmentMissingErro
     )
 
 
+@read_again
 def read_segment(segment: Segment, *, mapped: bool = False) -> tuple[pa.RecordBatch, Origin]:
     """Read a segment, check every byte of it, and return its records and its origin.
 
@@ -320,10 +322,11 @@ def read_segment(segment: Segment, *, mapped: bool = False) -> tuple[pa.RecordBa
         reader = pa.ipc.open_file(content)
         origin = _origin(reader.schema.metadata, path)
         batch = reader.get_batch(0)
+        batch.validate(full=True)  # a checksum says nothing of offsets that lead outside, and Arrow believes them
     if reader.num_record_batches != 1 or not batch.schema.equals(SCHEMA):
         raise SegmentCorruptError(f"{path} does not hold exactly one batch with the log's columns. {_RESTORE}")
     offsets = batch.column("offset")
-    if batch.num_rows != segment.end - segment.base or offsets[0].as_py() != segment.base:
+    if not batch.num_rows or batch.num_rows != segment.end - segment.base or offsets[0].as_py() != segment.base:
         raise SegmentCorruptError(f"{path} does not hold the offsets in its name. {_RESTORE}")
     return batch.replace_schema_metadata(None), origin
 
@@ -347,7 +350,9 @@ def read_timestamps(segment: Segment) -> tuple[pa.Array, Origin]:
     included = pa.ipc.IpcReadOptions(included_fields=[SCHEMA.get_field_index("timestamp")])
     with _reading(path), arrow_file(path) as file, _parse_errors(path):
         reader = pa.ipc.open_file(file, options=included)
-        return reader.get_batch(0).column("timestamp"), _origin(reader.schema.metadata, path)
+        batch = reader.get_batch(0)
+        batch.validate()
+        return batch.column("timestamp"), _origin(reader.schema.metadata, path)
 
 
 @singledispatch
@@ -407,7 +412,11 @@ def _parse_errors(path: Path) -> Iterator[None]:
     """Translate errors of Arrow and of parsing into SegmentCorruptError."""
     try:
         yield
-    except (pa.ArrowException, KeyError, ValueError, TypeError, AttributeError, ConfigurationError) as error:
+    except (
+        pa.ArrowException, OSError, KeyError, ValueError, TypeError, AttributeError, SystemError, ConfigurationError,
+    ) as error:  # fmt: skip
+        if isinstance(error, OSError) and error.errno is not None:  # of the disk; Arrow's own have no number
+            raise
         raise SegmentCorruptError(f"{path} is not a valid segment: {reason_of(error)}. {_RESTORE}") from None
 
 

@@ -61,6 +61,7 @@ class LogSink:
         extract: Extractor | None = None,
         run_blocking: RunBlocking[Any] | None = None,
     ) -> None:
+        self._created_at: float | None = None
         self._extract = extract
         self.lock_timeout = lock_timeout
         self._root = root
@@ -70,14 +71,19 @@ class LogSink:
             trio.to_thread.run_sync, limiter=trio.CapacityLimiter(PARALLEL_COMMITS)
         )
 
+    def identify(self, created_at: float | None) -> None:
+        """Note when the stream was created, see `Identified`."""
+        self._created_at = created_at
+
     def open(
         self, stream: str, shard_id: str, checkpoint: Checkpoint = Checkpoint.TRIM_HORIZON
     ) -> AbstractAsyncContextManager[LogShardSink]:
         """Lock and open a shard's partition, and recover its position.
 
-        Entering raises SinkLockedError if another writer has the partition open, LogIncompleteError if the partition
-        was emptied, or if the checkpoint of the lease is a record's and the shard has no partition,
-        SegmentCorruptError, LogOwnerError, LogVersionError, SinkFullError and SinkError.
+        Entering raises StreamRecreatedError if the topic belongs to a former stream of this name, SinkLockedError if
+        another writer has the partition open, LogIncompleteError if the partition was emptied, or if the checkpoint of
+        the lease is a record's and the shard has no partition, SegmentCorruptError, LogOwnerError, LogVersionError,
+        SinkFullError and SinkError.
         """
         return self._open(stream, shard_id, checkpoint)
 
@@ -92,6 +98,7 @@ class LogSink:
             self._clock,
             self._extract,
             checkpoint=checkpoint,
+            created_at=self._created_at,
         )
         shard_sink = LogShardSink(await self._open_when_unlocked(opening), self._run_blocking)
         try:

@@ -20,7 +20,8 @@ from efo.foreign_errors import reason_of
 from efo.leases.lease_row import LeaseRow
 from efo.model import Lease
 
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
+"""Since 2, a lease has fields that an efo which knows only 1 refuses. Both are read."""
 KEPT_WRITES: Final = 64
 """How many writes a document names. A lost answer is recognised while its write is one of them."""
 
@@ -102,13 +103,13 @@ def decode_document(content: bytes, application: str, stream: str, name: str) ->
     """Return a document; its rows are not decoded. `name`: for messages. Raises LeaseStoreCorruptError."""
     try:
         version = msgspec.json.decode(content, type=_Format).format
-        stored = _decode(content) if version == FORMAT_VERSION else None
+        stored = _decode(content) if 1 <= version <= FORMAT_VERSION else None
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise LeaseStoreCorruptError(f"lease store {name} is damaged ({reason_of(error)}): {_REMEDY}") from None
     if stored is None:
         raise LeaseStoreCorruptError(
-            f"lease store {name} has format version {version}, this efo supports {FORMAT_VERSION}: use the efo release"
-            " that wrote the leases, or a newer one"
+            f"lease store {name} has format version {version}, this efo supports 1 to {FORMAT_VERSION}: use the efo"
+            " release that wrote the leases, or a newer one"
         )
     if (stored.application, stored.stream) != (application, stream):
         raise LeaseStoreCorruptError(

@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 
 import trio
 
-from efo.errors import LeaseStoreUnavailableError
+from efo.errors import EfoError, LeaseStoreCorruptError, LeaseStoreUnavailableError
 from efo.protocol.backoff import Backoff, backoff
 from efo.retrying import retry
 from efo_service.relay.errors import StoreError, StoreUnavailableError
@@ -28,7 +28,7 @@ from efo_service.relay.object_store.store import ChangedError, ExistsError, Stor
 T = TypeVar("T")
 
 READS: Final = 4
-"""How often a read is tried: a store that answers one request of many with 503 is not away."""
+"""How often a read is tried: a store that answers one request of many with 503, or with a page, is not away."""
 
 _FIRST_PAUSE: Final = 0.02
 _PAUSE: Final = 0.5
@@ -47,18 +47,23 @@ class SharedDocument:
     """The document of an application on a stream, which several workers read and replace.
 
     `store`: at the root of the log. `timeout`: maximum seconds per call. `connections`: maximum number of concurrent
-    requests, each in a thread. `name`: of the document, for messages. `known`: what was last read or written, None
-    before. Raises ConfigurationError for an application whose name cannot be part of a key.
+    requests, each in a thread. `doubt`: seconds for which a document that looks damaged counts as unavailable, since an
+    answer may be another server's, or cut. `name`: of the document, for messages. `known`: what was last read or
+    written, None before. Raises ConfigurationError for an application whose name cannot be part of a key.
     """
 
-    def __init__(self, store: Store, application: str, stream: str, timeout: float, connections: int) -> None:
+    def __init__(
+        self, store: Store, application: str, stream: str, timeout: float, connections: int, doubt: float = 0.0
+    ) -> None:
         self._store = store
         self._application, self._stream = application, stream
         self._key = key_of(application, stream)
         self.name = f"{store.name}/{self._key}"
         self.known: Snapshot | None = None
         self._is_alone = True
+        self._damaged_since: float | None = None
         self._timeout = timeout
+        self._doubt = doubt
         self._threads = trio.CapacityLimiter(connections)
 
     async def read(self, decode: Callable[[LeaseDocument], T]) -> T:
@@ -155,9 +160,22 @@ class SharedDocument:
         return self._store.replace(self._key, content, version)
 
     async def _patiently(self, work: Callable[[], T], attempts: float) -> T:
-        """Read in a thread. `attempts`: infinite, to learn what became of a write, for as long as there is time."""
+        """Read in a thread. `attempts`: infinite, to learn what became of a write, for as long as there is time.
+
+        While damage is new, raises LeaseStoreUnavailableError (rule R16).
+        """
         waits = Backoff(random.random, initial=2 * _FIRST_PAUSE, limit=_PAUSE)
-        return await retry(partial(self._in_thread, work), waits.next, attempts=attempts)
+        reading = partial(self._in_thread, work)
+        try:
+            result = await retry(reading, waits.next, attempts=attempts, repeats=_may_pass)
+        except LeaseStoreCorruptError as error:
+            now = trio.current_time()
+            self._damaged_since = now if self._damaged_since is None else self._damaged_since
+            if now - self._damaged_since < self._doubt:
+                raise LeaseStoreUnavailableError(f"{error}; it is read again for {self._doubt:g} s") from error
+            raise
+        self._damaged_since = None
+        return result
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await trio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._threads)
@@ -177,3 +195,8 @@ class SharedDocument:
     async def _pause(attempt: int) -> None:
         """Wait, so that workers that replaced the document at the same time do not meet again."""
         await trio.sleep(backoff(attempt + 1, initial=_FIRST_PAUSE, limit=_PAUSE, random=random.random))
+
+
+def _may_pass(error: EfoError) -> bool:
+    """Return whether a read is worth another try: what looks damaged may be one damaged answer."""
+    return error.retryable or isinstance(error, LeaseStoreCorruptError)

@@ -19,7 +19,7 @@ import trio
 from efo.arn import parse_stream
 from efo.errors import LeaseError, LeaseStoreUnavailableError
 from efo.exception_groups import collapse_groups
-from efo.leases.inspection import Inspection
+from efo.leases.inspection import Inspection, streams_of
 from efo.leases.known_rows import KnownRows
 from efo.leases.row_store import Change, RowStore
 from efo.leases.scope import LeaseScope
@@ -52,7 +52,8 @@ class ObjectLeaseStore(RowStore):
 
     `store`: what honours conditions on writes (efo_service.relay.object_store.probe), at the root of the log.
     `timeout`: maximum seconds per call. `connections`: maximum number of concurrent requests, each in a thread. A
-    request that hangs occupies one for as long as the store's own timeout.
+    request that hangs occupies one for as long as the store's own timeout. `doubt`: seconds for which damage must stay
+    until it is believed (rule R16); before, the store is unavailable.
 
     Raises ConfigurationError for the name of an application that cannot be part of a key. Opening raises
     LeaseStoreUnavailableError (not reachable, no rights) and LeaseStoreCorruptError (damaged, or of a newer efo).
@@ -61,10 +62,17 @@ class ObjectLeaseStore(RowStore):
     """
 
     def __init__(
-        self, store: Store, application: str, stream: str, *, timeout: float = 5.0, connections: int = 4
+        self,
+        store: Store,
+        application: str,
+        stream: str,
+        *,
+        timeout: float = 5.0,
+        connections: int = 4,
+        doubt: float = 0.0,
     ) -> None:
         self._lease_scope = LeaseScope(application, stream)
-        self._document = SharedDocument(store, application, parse_stream(stream)[0], timeout, connections)
+        self._document = SharedDocument(store, application, parse_stream(stream)[0], timeout, connections, doubt)
         self._patience = PATIENCE_SHARE * timeout
         self._rows = KnownRows[bytes]()
         self._queue: list[_Writing] = []
@@ -108,7 +116,10 @@ class ObjectLeaseStore(RowStore):
             leases = await self.list()
         known = self._document.known
         exists = known is not None and known.version is not None
-        return Inspection(exists=exists, leases=len(leases), version=FORMAT_VERSION if exists else None, denied=None)
+        version = FORMAT_VERSION if exists else None
+        return Inspection(
+            exists=exists, leases=len(leases), version=version, denied=None, created_at=streams_of(leases)
+        )
 
     async def list(self) -> Sequence[Lease]:
         """Return all leases, in no particular order."""

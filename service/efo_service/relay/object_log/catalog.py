@@ -6,13 +6,14 @@ What it says is in efo_service.relay.log.catalog.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from functools import partial
 
 from efo.foreign_errors import reason_of
 from efo.model import Checkpoint
+from efo_service.relay.doubt import read_again
 from efo_service.relay.errors import LogError, LogIncompleteError, TopicNotFoundError
 from efo_service.relay.log.catalog import (
+    CATALOG_VERSION,
     Adoption,
     Catalog,
     catalog_fields,
@@ -21,7 +22,9 @@ from efo_service.relay.log.catalog import (
     check_topic_name,
     is_topic_name,
     with_adoptions,
+    with_new_stream,
     with_partition,
+    with_records,
 )
 from efo_service.relay.object_log import keys
 from efo_service.relay.object_log.documents import Fields, parse, update
@@ -47,6 +50,7 @@ def existing(store: Store, topic: str) -> list[int]:
     return keys.partition_numbers(store.folders(f"{topic}/"))
 
 
+@read_again
 def read_catalog(store: Store, topic: str) -> Catalog:
     """Read a topic's catalog.
 
@@ -82,7 +86,7 @@ def _created_meanwhile(store: Store, topic: str) -> Stored | None:
 
 def _parse(store: Store, topic: str, stored: Stored) -> Catalog:
     name = f"{store.name}/{keys.catalog(topic)}"
-    fields = parse(stored, name)
+    fields = parse(stored, name, CATALOG_VERSION)
     try:
         return catalog_from(fields)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -92,18 +96,27 @@ def _parse(store: Store, topic: str, stored: Stored) -> Catalog:
 
 
 def allocate_partition(
-    store: Store, topic: str, stream: str, shard_id: str, checkpoint: Checkpoint = Checkpoint.TRIM_HORIZON
+    store: Store,
+    topic: str,
+    stream: str,
+    shard_id: str,
+    checkpoint: Checkpoint = Checkpoint.TRIM_HORIZON,
+    created_at: float | None = None,
 ) -> tuple[int, Catalog]:
     """Return the shard's partition number, and the catalog. If it has none, allocate the next one durably.
 
+    `created_at`: when the stream was created, None if unknown.
+
     `checkpoint`: that of the shard's lease. If it is a record's position, an earlier part of the shard was read without
     this log. Then nothing is allocated, and LogIncompleteError is raised: `adopt_shards` is how the log may begin here.
-    Raises LogOwnerError if the topic belongs to another stream, LogVersionError, LogError and SinkError.
+    Raises LogOwnerError if the topic belongs to another stream, StreamRecreatedError if it belongs to a former one of
+    this name, LogVersionError, LogError and SinkError.
     """
 
     def allocate(catalog: Catalog) -> Catalog:
         where = f"{store.name}/{topic}"
-        return with_partition(catalog, shard_id, checkpoint, where, partial(existing, store, topic))
+        check_stream(catalog, stream, where, created_at)
+        return with_partition(catalog, shard_id, checkpoint, where, partial(existing, store, topic), created_at)
 
     catalog = _update(store, topic, stream, allocate)
     return catalog.partitions[shard_id], catalog
@@ -127,9 +140,14 @@ def adopt_shards(store: Store, topic: str, stream: str, adoptions: Iterable[Adop
     }
 
 
-def mark_written(store: Store, topic: str, stream: str, partition: int) -> None:
+def continue_with(store: Store, topic: str, stream: str, created_at: float) -> None:
+    """Let a topic go on with another stream of its name, durably: see `with_new_stream`. Raises as `adopt_shards`."""
+    _update(store, topic, stream, partial(with_new_stream, created_at=created_at))
+
+
+def mark_written(store: Store, topic: str, stream: str, partition: int, created_at: float | None = None) -> None:
     """Note durably that a partition has records. Raises as `allocate_partition` does."""
-    _update(store, topic, stream, lambda catalog: replace(catalog, written=catalog.written | {partition}))
+    _update(store, topic, stream, partial(with_records, partition=partition, created_at=created_at))
 
 
 def _update(store: Store, topic: str, stream: str, change: Callable[[Catalog], Catalog]) -> Catalog:

@@ -137,12 +137,18 @@ def decode(content: bytes, name: str) -> tuple[Header, pa.RecordBatch]:
         with pa.ipc.open_stream(body) as reader:
             batches = list(reader)
             schema = reader.schema
-    except (pa.ArrowException, ValueError, TypeError) as error:
+        for batch in batches:
+            batch.validate(full=True)  # a checksum says nothing of offsets that lead outside, and Arrow believes them
+    except (pa.ArrowException, OSError, ValueError, TypeError, SystemError) as error:
         raise SegmentCorruptError(f"{name} holds no valid records: {reason_of(error)}. {_RESTORE}") from None
     if len(batches) != 1 or not schema.equals(SCHEMA):
         raise SegmentCorruptError(f"{name} does not hold exactly one batch with the log's columns. {_RESTORE}")
     batch = batches[0]
-    if batch.num_rows != header.end - header.base or batch.column("offset")[0].as_py() != header.base:
+    if (
+        not batch.num_rows
+        or batch.num_rows != header.end - header.base
+        or batch.column("offset")[0].as_py() != header.base
+    ):
         raise SegmentCorruptError(f"{name} does not hold the offsets in its header. {_RESTORE}")
     return header, batch
 
@@ -167,7 +173,7 @@ def _split(content: bytes, name: str) -> tuple[Header, memoryview]:
         _ = header.position, checkpoint(header.first)
         if header.end < header.base or (header.kind == "commit" and header.end == header.base):
             raise InvalidValueError("its offsets do not ascend")
-    except (msgspec.MsgspecError, ValueError, ConfigurationError) as error:
+    except (ValueError, RecursionError, ConfigurationError) as error:
         raise SegmentCorruptError(f"{name} has no valid header: {reason_of(error)}. {_RESTORE}") from None
     if header.mapping > MAPPING_VERSION:
         raise LogVersionError(

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from efo.foreign_errors import reason_of
+from efo_service.relay.doubt import read_again
 from efo_service.relay.errors import LogError, LogVersionError, StoreUnavailableError
 from efo_service.relay.files import parse_json, whole_number
 from efo_service.relay.object_log.codec import FORMAT_VERSION
@@ -23,17 +24,15 @@ _PAUSE: Final = 1.0
 Fields = Mapping[str, Any]
 
 
-def parse(stored: Stored, name: str) -> Fields:
-    """Return the fields of an object. Raises LogVersionError and LogError."""
+def parse(stored: Stored, name: str, newest: int = FORMAT_VERSION) -> Fields:
+    """Return the fields of an object. `newest`: its newest format. Raises LogVersionError and LogError."""
     try:
         fields = parse_json(stored.content)
         version = whole_number(fields["format"])
     except (ValueError, KeyError, TypeError) as error:
         raise LogError(f"{name} is not valid ({reason_of(error)}): restore an earlier version of it") from error
-    if version > FORMAT_VERSION:
-        raise LogVersionError(
-            f"{name} has format version {version}, but this efo supports up to {FORMAT_VERSION}: upgrade efo"
-        )
+    if version > newest:
+        raise LogVersionError(f"{name} has format version {version}, but this efo supports up to {newest}: upgrade efo")
     checked: Fields = fields
     return checked
 
@@ -48,12 +47,18 @@ def update(
     """Change an object by compare-and-set.
 
     `change` gets what is there, and returns the new fields; None if there is nothing to do. It is called again if
-    another process was faster, and must then have the same effect as if it was called once: an earlier write of it may
-    have happened without an answer. Raises StoreUnavailableError, StoreDeniedError, StoreError, and what it raises.
+    another process was faster, or if it finds damage, and must then have the same effect as if it was called once: an
+    earlier write of it may have happened without an answer. Raises StoreUnavailableError, StoreDeniedError, StoreError,
+    and what it raises.
     """
-    for attempt in range(ATTEMPTS):
+
+    @read_again
+    def changed() -> tuple[Stored | None, Fields | None]:
         stored = store.get(key)
-        fields = change(stored)
+        return stored, change(stored)
+
+    for attempt in range(ATTEMPTS):
+        stored, fields = changed()
         if fields is None:
             return
         # Without `write`, content that returns would have the ETag of the earlier one.

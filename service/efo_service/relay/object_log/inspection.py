@@ -32,7 +32,7 @@ def inspect_topic(store: Store, topic: str) -> TopicState:
     catalog, problems = read_checked_catalog(store, topic)
     problems += emptied_messages(store, topic, catalog)
     partitions: list[PartitionState] = []
-    for shard_id, number in sorted(catalog.partitions.items(), key=lambda one: one[1]):
+    for number, shard_id in catalog.shards.items():
         try:
             partitions.append(_inspect(partition_of(store, topic, number, catalog), shard_id))
         except LogIncompleteError as error:
@@ -77,7 +77,7 @@ def verify_topic(store: Store, topic: str, on_segment: Callable[[Verification], 
     found.problems += uncatalogued
     found.problems += emptied_messages(store, topic, catalog)
     found.problems += readers_ahead(store, topic, catalog)
-    for _, number in sorted(catalog.partitions.items(), key=lambda one: one[1]):
+    for number in catalog.shards:
         try:
             _Verifier(store, partition_of(store, topic, number, catalog), found, on_segment).run()
         except SinkError as error:

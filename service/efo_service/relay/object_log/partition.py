@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 
+from efo_service.relay.doubt import read_again
 from efo_service.relay.errors import LogIncompleteError, SegmentCorruptError, SegmentGoneError, SegmentMissingError
 from efo_service.relay.object_log import keys
 from efo_service.relay.object_log.codec import HEADER_BYTES, Header, check_owner, decode, decode_header
@@ -54,6 +55,7 @@ class Partition:
 
     # --- the head ------------------------------------------------------------------------------------------
 
+    @read_again
     def read_head(self) -> ReadHead | None:
         """Return the head; None if the partition has never been opened.
 
@@ -98,6 +100,7 @@ class Partition:
         """Return where a commit is, for messages."""
         return f"{self._store.name}/{keys.commit(self.topic, self.number, commit_number)}"
 
+    @read_again
     def header(self, commit_number: int) -> Header | None:
         """Return the header of a commit or tombstone, None if there is none. Raises SegmentCorruptError and others."""
         stored = self._store.head(keys.commit(self.topic, self.number, commit_number), HEADER_BYTES)
@@ -164,6 +167,7 @@ class Partition:
             raise self._stale(read.head)
         raise SegmentGoneError(f"{self.commit_name(number)} was compacted")
 
+    @read_again
     def read_commit(self, commit_number: int) -> ReadCommit:
         """Return a live commit, every byte checked. Raises SegmentGoneError for a tombstone, SegmentCorruptError."""
         name = self.commit_name(commit_number)
@@ -179,6 +183,7 @@ class Partition:
             raise SegmentGoneError(f"{name} was compacted")
         return ReadCommit(header, batch, stored)
 
+    @read_again
     def read_segment(self, segment: Segment) -> ReadCommit:
         """Return a segment, every byte checked. Raises SegmentGoneError if it does not exist, SegmentCorruptError."""
         name = f"{self._store.name}/{segment.key}"

@@ -156,3 +156,7 @@ class ObjectLog:
     def adopt(self, topic: str, stream: str, adoptions: Iterable[Adoption]) -> dict[str, int]:
         """Give shards new partitions."""
         return consistency.adopt_into(self._store, topic, stream, adoptions)
+
+    def continue_with(self, topic: str, stream: str, created_at: float) -> None:
+        """Let a topic go on with another stream of its name."""
+        catalogs.continue_with(self._store, topic, stream, created_at)

@@ -52,6 +52,7 @@ class ObjectLogSink:
         extract: Extractor | None = None,
         run_blocking: RunBlocking[Any] | None = None,
     ) -> None:
+        self._created_at: float | None = None
         self._store = store
         self._topic = topic
         self._clock = clock
@@ -62,13 +63,18 @@ class ObjectLogSink:
             trio.to_thread.run_sync, limiter=trio.CapacityLimiter(PARALLEL_COMMITS)
         )
 
+    def identify(self, created_at: float | None) -> None:
+        """Note when the stream was created, see `Identified`."""
+        self._created_at = created_at
+
     def open(
         self, stream: str, shard_id: str, checkpoint: Checkpoint = Checkpoint.TRIM_HORIZON
     ) -> AbstractAsyncContextManager[ObjectShardSink]:
         """Open a shard's partition, fence its earlier writers, and recover its position.
 
-        Entering raises LogIncompleteError if a part of the log is gone, or if the checkpoint of the lease is a record's
-        and the shard has no partition, SegmentCorruptError, LogOwnerError, LogVersionError, StoreUnavailableError,
+        Entering raises StreamRecreatedError if the topic belongs to a former stream of this name, LogIncompleteError if
+        a part of the log is gone, or if the checkpoint of the lease is a record's and the shard has no partition,
+        SegmentCorruptError, LogOwnerError, LogVersionError, StoreUnavailableError,
         StoreDeniedError and SinkError.
         """
         return self._open(stream, shard_id, checkpoint)
@@ -84,6 +90,7 @@ class ObjectLogSink:
             self._clock,
             self._extract,
             checkpoint=checkpoint,
+            created_at=self._created_at,
             check_cancelled=self._check_cancelled,
         )
         shard_sink = ObjectShardSink(await self._run_blocking(opening), self._run_blocking)

@@ -32,6 +32,7 @@ from efo_service.relay.errors import (
     SinkFencedError,
     StoreUnavailableError,
 )
+from efo_service.relay.log.catalog import is_noted
 from efo_service.relay.log.columns.arrow import record_batch
 from efo_service.relay.log.columns.layout import Columns
 from efo_service.relay.mapping import Extractor, RecordMapping
@@ -153,16 +154,18 @@ def open_partition(
     extract: Extractor | None = None,
     *,
     checkpoint: Checkpoint = Checkpoint.TRIM_HORIZON,
+    created_at: float | None = None,
     check_cancelled: Callable[[], object] = lambda: None,
 ) -> PartitionWriter:
     """Open a shard's partition for writing, and fence all earlier writers.
 
-    `extract`: see RecordMapping. `checkpoint`: that of the shard's lease, see `allocate_partition`. `check_cancelled`
-    is called before each number that is taken, and may raise: who has lost the shard must not fence its next owner. It
-    may be called again after any error. Raises LogIncompleteError if a part of the partition is gone or the shard was
-    read without it, SegmentCorruptError, LogOwnerError, LogVersionError, StoreUnavailableError and SinkError.
+    `extract`: see RecordMapping. `checkpoint`: that of the shard's lease, `created_at`: of the stream, see
+    `allocate_partition`. `check_cancelled` is called before each number that is taken, and may raise: who has lost the
+    shard must not fence its next owner. It may be called again after any error. Raises StreamRecreatedError if the
+    topic belongs to a former stream of this name, LogIncompleteError if a part of the partition is gone or the shard
+    was read without it, SegmentCorruptError, LogOwnerError, LogVersionError, StoreUnavailableError and SinkError.
     """
-    number, catalog = allocate_partition(store, topic, stream, shard_id, checkpoint)
+    number, catalog = allocate_partition(store, topic, stream, shard_id, checkpoint, created_at)
     partition = Partition(store, topic, number, (stream, shard_id))
     is_written = number in catalog.written
     if partition.read_head() is None:
@@ -170,8 +173,9 @@ def open_partition(
             raise LogIncompleteError(emptied_message(partition.name))
         _create_head(store, partition)
     newest = _begin_epoch(store, partition, clock, check_cancelled)
-    note = None if is_written else partial(mark_written, store, topic, stream, number)
-    if note is not None and newest.last is not None:
+    noted = is_noted(catalog, number, created_at)
+    note = None if noted else partial(mark_written, store, topic, stream, number, created_at)
+    if note is not None and not is_written and newest.last is not None:
         with suppress(SinkError):  # an earlier writer was killed before it noted that; each commit repeats it
             note()
             note = None

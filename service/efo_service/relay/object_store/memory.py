@@ -39,8 +39,9 @@ class _Object:
 class MemoryStore:
     """A store in memory. Several of them may share the objects: see `client`.
 
-    `fault`: called before each request; what it returns happens to it. `on_step`: called before and after each request
-    that is done: a test lets others work meanwhile. `clock`: the store's clock, epoch seconds.
+    `fault`: called before each request; what it returns happens to it. `spoil`: returns what arrives of an object that
+    was read: its content, or anything else. `on_step`: called before and after each request that is done: a test lets
+    others work meanwhile. `clock`: the store's clock, epoch seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = lambda: 1_700_000_000.0) -> None:
@@ -48,6 +49,7 @@ class MemoryStore:
         self.clock = clock
         self.objects: dict[str, _Object] = {}
         self.fault: Callable[[Operation, str], Fault | None] = lambda _operation, _key: None
+        self.spoil: Callable[[str, bytes], bytes] = lambda _key, content: content
         self.on_step: Callable[[Step], None] = lambda _step: None
         self.requests = 0
         self._generation = [0]
@@ -161,7 +163,7 @@ class MemoryStore:
         one = self.objects.get(key)
         if one is None:
             return None
-        content = one.content if size is None else one.content[:size]
+        content = self.spoil(key, one.content if size is None else one.content[:size])
         return Stored(content, self._version(one), one.modified, len(one.content))
 
     def _write(self, key: str, content: bytes) -> Version:

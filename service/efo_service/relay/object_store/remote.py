@@ -39,6 +39,9 @@ _CREDENTIAL_SECONDS: Final = 60
 _STATUS: Final = re.compile(r"status code: (\d{3}) ?([A-Za-z ]*)")
 _CODE: Final = re.compile(r"<Code>([A-Za-z0-9.]+)</Code>")
 _MESSAGE: Final = re.compile(r"<Message>([^<]{1,200})")
+_OF_A_STORE: Final = re.compile(r"<Error>|<Code>|\"error\"")
+"""What the refusals of object stores have. An answer without it comes from something in between, and passes."""
+_PAGE: Final = re.compile(r"<(!doctype )?html\b", re.IGNORECASE)
 _WRONG_PLACE: Final = ("NoSuchBucket", "ContainerNotFound", "UserNotFound", "NoSuchUpload", "bucket does not exist")
 _DENIED: Final = frozenset({401, 403})
 _LATER: Final = frozenset({408, 409, 425, 429})
@@ -192,7 +195,8 @@ class RemoteStore:
             except NotModifiedError:
                 raise UnchangedError from None
             except FileNotFoundError as error:
-                if (text := str(error)) and any(code in text for code in _WRONG_PLACE):
+                text = str(error)
+                if _PAGE.search(text) or any(code in text for code in _WRONG_PLACE):
                     raise
                 return None
 
@@ -256,7 +260,7 @@ class RemoteStore:
             where = f"cannot {action} {self.name}/{key}"
             status, reason = explain(str(error))
             code = match[1] if (match := _CODE.search(str(error))) else None
-            if code in _TRANSIENT_CODES:
+            if code in _TRANSIENT_CODES or _is_of_another(str(error), status):
                 raise StoreUnavailableError(f"{where}: {reason}") from None
             is_denied = status in _DENIED or code in _DENIED_CODES
             if is_denied or isinstance(error, (PermissionDeniedError, UnauthenticatedError)):
@@ -277,6 +281,13 @@ class RemoteStore:
                 f"cannot {action} {self.name}/{key}: the client failed ({reason_of(error)}); check the endpoint, also"
                 " in the environment (such as AWS_ENDPOINT_URL)"
             ) from None
+
+
+def _is_of_another(text: str, status: int | None) -> bool:
+    """Return whether an answer is of a proxy or the like: a page, or a refusal that says nothing."""
+    if status is None or status in _DENIED or status == 404:  # noqa: PLR2004 - HTTP's; some stores say nothing there
+        return _PAGE.search(text) is not None
+    return _OF_A_STORE.search(text) is None
 
 
 def explain(text: str) -> tuple[int | None, str]:

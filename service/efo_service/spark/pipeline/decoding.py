@@ -26,6 +26,8 @@ DATA: Final = "data"
 REASON: Final = "reason"
 """The column with the reason why a value could not be decoded; null if it could."""
 _CORRUPT: Final = "_efo_corrupt"
+_MAX_DIGITS: Final = 10_000
+"""Digits of a text that Spark may make a decimal of: it needs a minute for a million of them."""
 _JSON_MARKER: Final = "efo end"
 _AVRO_MARKER: Final = b"\xf5efo end\xfa"
 
@@ -112,6 +114,8 @@ def _json(frame: DataFrame, schema: str, column: str) -> DataFrame:
             f"[pipeline] value_schema {schema!r} has no field names: write it like 'id bigint, name string'"
         )
     text = F.col(column).cast("string")
+    if "decimal" in fields.simpleString():
+        text = F.when(F.length(text) < _MAX_DIGITS, text).when(~text.rlike(f"[0-9]{{{_MAX_DIGITS}}}"), text)
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
     parsed = F.from_json(text, StructType([*fields.fields]).add(_CORRUPT, "string"), options)
     frame = frame.withColumn("_efo_parsed", parsed)

@@ -36,13 +36,15 @@ class Places:
         """Return how many are taken."""
         return len(self._taken)
 
-    def take(self, place: Place) -> None:
-        """Take a place. If none is free, another connection is closed."""
-        if len(self._taken) >= self._count:
+    def take(self, place: Place) -> int:
+        """Take a place. If none is free, another connection is closed. Return how many were closed."""
+        closed = int(len(self._taken) >= self._count)
+        if closed:
             least = self._least()
             self.leave(least)
             least.close()
         self._taken[place] = None
+        return closed
 
     def leave(self, place: Place) -> None:
         """Make room, if this one has not been closed before."""

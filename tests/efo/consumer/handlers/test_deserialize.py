@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import struct
 import subprocess
 import sys
@@ -226,6 +227,179 @@ def test_a_wrapped_handler_also_runs_under_asyncio(monkeypatch):
 
     asyncio.run(efo.deserialize(handle, deserializers.json(int))(batch_of(100)))
     assert got == list(range(100))
+
+
+# --- a batch that is far larger without its compression ---
+
+
+def compressed(*sizes: int) -> list[bytes]:
+    return [gzip.compress(b"x" * size) for size in sizes]
+
+
+@pytest.mark.parametrize("key_concurrency", [1, 2])
+async def test_a_batch_that_unpacks_to_much_is_handled_and_acked_in_parts(key_concurrency, monkeypatch, autojump_clock):
+    monkeypatch.setattr(module, "MAX_UNPACKED", 1000)
+    async with open_shop() as shop:
+        shop.put(*compressed(400, 400, 400, 10, 5000, 10, 10))
+        calls, acked = [], []
+
+        async def handle(values, batch) -> None:
+            await trio.lowlevel.checkpoint()
+            assert [len(value) for value in values] == [len(gzip.decompress(one.data)) for one in batch]
+            calls.append([len(value) for value in values])
+            await trio.sleep(30)  # the checkpoint of the part before is saved meanwhile
+            acked.append((await shop.store.list())[0].checkpoint)
+
+        read = deserializers.gzip(deserializers.raw)
+        await shop.run(200, handler=efo.deserialize(handle, read), key_concurrency=key_concurrency)
+        assert calls == [[400, 400, 400], [10, 5000], [10, 10]]
+        assert acked[0] < acked[1] < acked[2]
+
+
+async def test_a_part_that_fails_does_not_repeat_those_before_it(monkeypatch, autojump_clock):
+    monkeypatch.setattr(module, "MAX_UNPACKED", 1000)
+    async with open_shop() as shop:
+        shop.put(*compressed(2000, 2000), POISON, *compressed(10))
+        calls = []
+
+        async def handle(values, _batch) -> None:
+            await trio.lowlevel.checkpoint()
+            calls.append([len(value) for value in values])
+
+        policy = efo.FailurePolicy(then="dead_letter", dead_letter=shop.store_letter)
+        await shop.run(20, policy, handler=efo.deserialize(handle, deserializers.gzip(deserializers.raw)))
+        assert calls == [[2000], [2000], [10]]
+        assert [letter.record.data for letter in shop.letters] == [POISON]
+
+
+async def test_a_part_may_be_held(monkeypatch, autojump_clock):
+    monkeypatch.setattr(module, "MAX_UNPACKED", 1000)
+    async with open_shop() as shop:
+        shop.put(*compressed(2000, 2000, 10))
+        held, flushed = [], []
+
+        async def handle(values, _batch) -> efo.HandlerResult:
+            held.extend(len(value) for value in values)
+            return efo.HOLD
+
+        async def flush(_shard_id: str) -> None:
+            flushed.extend(held)
+
+        async with trio.open_nursery() as nursery:
+            consumer = await nursery.start(
+                partial(
+                    efo.consume,
+                    shop.fake.kinesis("orders"),
+                    efo.deserialize(handle, deserializers.gzip(deserializers.raw)),
+                    application="billing",
+                    leases=shop.store,
+                    flush=flush,
+                    observer=efo.ignore_events,
+                )
+            )
+            await trio.sleep(5)
+            consumer.drain()
+        assert flushed == [2000, 2000, 10]
+
+
+async def test_a_seek_between_two_parts_abandons_the_second(monkeypatch, autojump_clock):
+    monkeypatch.setattr(module, "MAX_UNPACKED", 1000)
+    async with open_shop() as shop:
+        shop.put(*compressed(2000, 2000))
+        calls = []
+
+        async def handle(values, batch) -> None:
+            await trio.lowlevel.checkpoint()
+            calls.append(batch.records[0].sequence_number)
+            if len(calls) == 1:
+                consumers[0].seek(batch.shard_id, efo.Checkpoint.TRIM_HORIZON)
+
+        consumers = []
+        with trio.move_on_after(20):
+            async with trio.open_nursery() as nursery:
+                consumers.append(
+                    await nursery.start(
+                        partial(
+                            efo.consume,
+                            shop.fake.kinesis("orders"),
+                            efo.deserialize(handle, deserializers.gzip(deserializers.raw)),
+                            application="billing",
+                            leases=shop.store,
+                            observer=efo.ignore_events,
+                        )
+                    )
+                )
+        assert len(calls) == 3
+        assert calls[0] == calls[1] < calls[2]
+
+
+async def test_each_large_record_gives_other_tasks_a_turn(monkeypatch):
+    monkeypatch.setattr(module, "perf_counter", iter(range(10_000)).__next__)
+    turns = []
+
+    async def others() -> None:
+        while True:
+            turns.append(1)
+            await trio.lowlevel.checkpoint()
+
+    async def handle(*_values) -> None: ...
+
+    records = tuple(efo.Record(str(n), 0.0, gzip.compress(bytes(50_000)), "k") for n in range(30))
+    batch = efo.Batch("orders", "shard", records, None, 0, 0)
+    read = deserializers.gzip(deserializers.raw)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(others)
+        await efo.deserialize(handle, read)(batch)
+        assert len(turns) >= 29
+        turns.clear()
+        handle_record = efo.deserialize_record(handle, read)
+        for record in records:
+            await handle_record(record, batch)
+        nursery.cancel_scope.cancel()
+    assert len(turns) >= 29
+
+
+@pytest.mark.parametrize("is_batch", [True, False])
+async def test_attempts_that_fail_give_other_tasks_turns(is_batch, monkeypatch):
+    """Each half of a batch that is split is tried at once, without a pause."""
+    monkeypatch.setattr(module, "perf_counter", iter(range(10_000)).__next__)
+    turns = []
+
+    async def others() -> None:
+        while True:
+            turns.append(1)
+            await trio.lowlevel.checkpoint()
+
+    async def handle(*_values) -> None: ...
+
+    record = efo.Record("1", 0.0, POISON, "k")
+    batch = efo.Batch("orders", "shard", (record,), None, 0, 0)
+    read = deserializers.json(Order)
+    tried = efo.deserialize(handle, read) if is_batch else efo.deserialize_record(handle, read)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(others)
+        for _ in range(10):
+            with pytest.raises(efo.DeserializationError):
+                await (tried(batch) if is_batch else tried(record, batch))
+        nursery.cancel_scope.cancel()
+    assert len(turns) >= 8
+
+
+async def test_a_schema_that_cannot_be_used_is_a_failure_of_its_record(autojump_clock):
+    """Not a mistake in the handler, which no policy may change: whoever registers schemas would end all consumers."""
+    async with open_shop() as shop:
+        header = b"\0" + (7).to_bytes(4, "big")
+        shop.put(header, b"\0" + (8).to_bytes(4, "big") + b"\x02")
+        read = deserializers.confluent(deserializers.by_schema({7: "no schema", 8: '"long"'}, deserializers.avro))
+        values = []
+
+        async def handle(found, _batch) -> None:
+            values.extend(found)
+
+        policy = efo.FailurePolicy(then="dead_letter", dead_letter=shop.store_letter)
+        await shop.run(20, policy, handler=efo.deserialize(handle, read))
+        assert values == [1]
+        assert "schema 7 cannot be used" in shop.letters[0].error.reason
 
 
 @pytest.mark.parametrize(

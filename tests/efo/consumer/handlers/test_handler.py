@@ -40,7 +40,7 @@ class Environment:
     def reported(self, kind: type) -> list:
         return [event for event in self.seen if isinstance(event, kind)]
 
-    def put(self, *data: object, key: str = "k") -> None:
+    def put(self, *data: object, key: str | None = "k") -> None:
         self.fake.put_many(STREAM, [(key, str(one).encode()) for one in data])
 
     @asynccontextmanager
@@ -67,10 +67,10 @@ class Environment:
 
 
 @asynccontextmanager
-async def open_environment(shards: int = 1, **settings: object):
+async def open_environment(shards: int = 1, *, distribution=None, **settings: object):
     environment = Environment(shards, FakeSettings(**settings))
     async with environment.fake as fake:
-        fake.create_stream(STREAM, shards=shards)
+        fake.create_stream(STREAM, shards=shards, distribution=distribution)
         yield environment
 
 
@@ -119,6 +119,20 @@ async def test_a_failed_batch_is_retried_and_no_record_is_repeated(autojump_cloc
             (2, 5, "ValueError", "retry"),
         ]
         assert all("must not be reported" not in str(event) for event in env.seen)
+
+
+@pytest.mark.parametrize("has_own", [False, True], ids=["of the consumer", "its own"])
+async def test_failures_go_to_the_observer_of_the_consumer_unless_the_handler_has_its_own(autojump_clock, has_own):
+    own = []
+    async with open_environment() as env:
+        env.put(*range(3))
+        options = {"observer": own.append} if has_own else {}
+        handler = Handler(NumberHandler({1}), on_error=FailurePolicy(then="skip"), **options)
+        async with env.consuming(handler):
+            await trio.sleep(20)
+        of_consumer = env.reported(events.RecordSkipped)
+    of_handler = [event for event in own if isinstance(event, events.RecordSkipped)]
+    assert (len(of_consumer), len(of_handler)) == ((0, 1) if has_own else (1, 0))
 
 
 @pytest.mark.parametrize("by_record", [False, True], ids=["by batch", "by record"])
@@ -474,6 +488,35 @@ async def test_several_keys_are_processed_at_once_and_each_in_order(autojump_clo
         last = env.fake.records(STREAM)[env.fake.open_shards(STREAM)[0]][-1]
         assert int((await env.lease()).checkpoint.sequence_number) >= int(last.sequence_number)
         assert sum(event.records for event in env.reported(events.RecordsProcessed)) == 140
+
+
+@pytest.mark.parametrize("by_record", [False, True], ids=["by batch", "by record"])
+async def test_records_without_a_key_are_each_processed_alone_and_at_most_so_many_at_once(autojump_clock, by_record):
+    done, running, maximum = [], 0, 0
+
+    async def handle(records) -> None:
+        nonlocal running, maximum
+        (record,) = records
+        assert record.partition_key is None
+        running += 1
+        maximum = max(maximum, running)
+        await trio.sleep(20 if record.data == b"0" else 1)
+        running -= 1
+        done.append(int(record.data))
+
+    async def handle_record(record, _batch) -> None:
+        await handle([record])
+
+    arguments = {"record_handler": handle_record} if by_record else {"handler": handle}
+    async with open_environment(distribution="AUTO", event_records=15) as env:
+        env.put(*range(40), key=None)
+        async with env.consuming(make_handler(env, key_concurrency=4, **arguments)):
+            await trio.sleep(60)
+        last = env.fake.records(STREAM)[env.fake.open_shards(STREAM)[0]][-1]
+        assert (await env.lease()).checkpoint >= Checkpoint(last.sequence_number)
+    assert sorted(done) == list(range(40))
+    assert maximum == 4
+    assert done.index(0) > 30  # the slow one delayed no other
 
 
 @pytest.mark.parametrize("seed", range(12))

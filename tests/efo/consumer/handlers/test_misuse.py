@@ -99,6 +99,7 @@ def call_of_handler(handler):
 
 class FakeShard:
     shard_id = "shardId-000000000000"
+    observer = staticmethod(ignore_events)
 
     def is_wanted(self, _batch):
         return True

@@ -301,6 +301,67 @@ async def test_isolated_a_stream_that_is_deleted_is_reported_and_the_others_go_o
     assert app.read == {("orders", "key"): [0, 1, 2], ("clicks", "key"): [0, 1, 2]}
 
 
+def recreate(fake: FakeKinesis, stream: str) -> None:
+    fake.delete_stream(stream)
+    fake.create_stream(stream)
+
+
+@pytest.mark.parametrize("read_mode", ["fanout", "polling", "auto"])
+async def test_isolated_a_stream_that_was_created_again_has_two_events_until_its_leases_are_deleted(
+    autojump_clock, read_mode
+):
+    async with fake_with("orders", "clicks", settings=FakeSettings(stream_deleting=0.0)) as fake:
+        app, settings = Application(fake), efo.ConsumerSettings(read_mode=read_mode)
+        run = partial(app.run, on_service_error="isolate", settings=settings)
+        async with trio.open_nursery() as nursery:
+            consumer = await nursery.start(run, ["orders", "clicks"])
+            await trio.sleep(10)
+            consumer.drain()
+        await trio.sleep(10)
+        recreate(fake, "orders")
+        app.put("orders", range(5))
+        app.events.clear()
+        async with trio.open_nursery() as nursery:
+            consumer = await nursery.start(run, ["orders", "clicks"])
+            await trio.sleep(60)
+            app.put("clicks", range(3))
+            await trio.sleep(3600)
+            status = consumer.status()
+            assert (status["orders"].state, status["clicks"].state) == ("isolated", "reading")
+            assert isinstance(status["orders"].error, efo.StreamRecreatedError)
+            (isolated,) = app.events["orders"][-1:]
+            assert isinstance(isolated, efo.events.StreamIsolated)
+            assert isolated.error_type == "stream_recreated"
+            assert "efo leases reset --all" in isolated.detail
+            tried = len([event for event in app.events["orders"] if isinstance(event, efo.events.WorkerStarted)])
+            assert tried == 1  # all tries after it are held back
+            for lease in await app.stores["orders"].list():
+                await app.stores["orders"].delete(lease.key)
+            await trio.sleep(660)
+            assert app.read == {("orders", "key"): [*range(5)], ("clicks", "key"): [*range(3)]}
+            assert consumer.status()["orders"].state == "reading"
+            assert consumer.status()["orders"].error is None
+            (restored,) = [event for event in app.events["orders"] if isinstance(event, efo.events.StreamRestored)]
+            assert restored.error_type == "stream_recreated"
+            assert 3600 < restored.duration < 4400
+            assert 8 <= restored.attempts <= 12  # 60, 120, 240, 480, then 600 s apart
+            names = [type(event).__name__ for event in app.events["orders"]]
+            assert names.index("StreamIsolated") < names.index("StreamRestored")
+            consumer.drain()
+
+
+async def test_by_default_a_stream_that_was_created_again_stops_everything(autojump_clock):
+    async with fake_with("orders", "clicks", settings=FakeSettings(stream_deleting=0.0)) as fake:
+        app = Application(fake)
+        async with trio.open_nursery() as nursery:
+            consumer = await nursery.start(app.run, ["orders", "clicks"])
+            await trio.sleep(10)
+            consumer.drain()
+        recreate(fake, "orders")
+        with pytest.raises(efo.StreamRecreatedError, match="'orders' was deleted and created again"):
+            await app.run(["orders", "clicks"])
+
+
 async def test_by_default_a_stream_that_is_deleted_stops_everything(autojump_clock):
     async with fake_with("orders", "clicks") as fake, trio.open_nursery() as nursery:
 

@@ -46,6 +46,8 @@ FULL = Lease(
     pending_checkpoint=Checkpoint("49590338271490256608559692538361571095921575989136588899", 1),
     pending_checkpoint_state=b"\x00\xffstate",
     throughput_kbps=1234.5,
+    stream_created_at=1_767_000_000.25,
+    unread_since=1_767_225_601.5,
 )
 
 
@@ -138,6 +140,40 @@ async def test_a_pending_checkpoint_stays_until_the_next_checkpoint(stores):
     assert (lease.pending_checkpoint, lease.pending_checkpoint_state) == (Checkpoint("8"), None)
     lease = await other.checkpoint(lease, Checkpoint("8"))
     assert lease == await only(one) == Lease("s", Checkpoint("8"), owner="bob", counter=5)
+
+
+TIMES = {"stream_created_at": 1_767_000_000.125, "unread_since": 1_767_225_700.1234567}
+
+
+async def test_the_holder_of_a_lease_writes_its_times_with_each_write(stores):
+    one, other = stores
+    await one.create(Lease("s", Checkpoint("5"), owner="ann"))
+    lease = await one.renew(replace(await only(one), **TIMES))
+    assert lease == await only(other) == Lease("s", Checkpoint("5"), owner="ann", counter=1, **TIMES)
+    later = {**TIMES, "unread_since": 1_767_225_800.0}
+    lease = await one.checkpoint(replace(lease, **later), Checkpoint("7"))
+    assert lease == await only(other) == Lease("s", Checkpoint("7"), owner="ann", counter=2, **later)
+    lease = await one.renew(replace(lease, unread_since=None, stream_created_at=None))  # it does not know more
+    assert (lease.stream_created_at, lease.unread_since) == (TIMES["stream_created_at"], later["unread_since"])
+    lease = await one.prepare_checkpoint(lease, Checkpoint("8"))
+    lease = await one.release(lease)
+    assert lease == await only(other)
+    assert (lease.stream_created_at, lease.unread_since) == (TIMES["stream_created_at"], later["unread_since"])
+    bob = await other.take(lease, "bob")
+    assert bob == await only(one)
+    assert (bob.stream_created_at, bob.unread_since) == (TIMES["stream_created_at"], later["unread_since"])
+
+
+async def test_the_times_survive_a_hand_off_and_children(stores):
+    one, other = stores
+    await one.create(Lease("s", Checkpoint("5"), owner="ann", **TIMES))
+    ann = await only(one)
+    await other.request_handoff(await only(other), "bob")
+    ann = await one.renew(replace(ann, unread_since=1_767_225_900.0))
+    await other.save_children(Lease("s", Checkpoint("5"), owner="ann", **TIMES), ("a",))  # as it was read before
+    await one.release(ann)
+    after = await only(other)
+    assert (after.stream_created_at, after.unread_since) == (TIMES["stream_created_at"], 1_767_225_900.0)
 
 
 async def write_renew(store, lease):
@@ -369,9 +405,8 @@ async def test_a_reset_lease_has_no_owner_and_another_checkpoint(stores):
     await one.create(replace(FULL, checkpoint=Checkpoint.SHARD_END))
     row = await other.reset(await only(other), Checkpoint.AT_TIMESTAMP, 1_767_225_600.25)
     unowned = replace(FULL, owner=None, checkpoint_owner=None, pending_checkpoint=None, pending_checkpoint_state=None)
-    expected = replace(
-        unowned, checkpoint=Checkpoint.AT_TIMESTAMP, latest_at=1_767_225_600.25, owner_switches=0, counter=42
-    )
+    unowned = replace(unowned, owner_switches=0, counter=42, unread_since=None)
+    expected = replace(unowned, checkpoint=Checkpoint.AT_TIMESTAMP, latest_at=1_767_225_600.25)
     assert row == await only(one) == expected
     row = await one.reset(row, Checkpoint("7", 1))
     assert (row.checkpoint, row.latest_at) == (Checkpoint("7", 1), None)
@@ -446,7 +481,7 @@ async def test_an_empty_batch_does_nothing(store):
 
 async def test_a_batch_has_the_effects_of_its_writes(stores):
     one, other = stores
-    held = await create_held(one, 5)
+    held = await create_held(one, 7)
     await one.create(replace(FULL, key="full"))
     await one.create(Lease("free", Checkpoint.LATEST))
     writes = [
@@ -454,6 +489,8 @@ async def test_a_batch_has_the_effects_of_its_writes(stores):
         RenewLease(held["s1"], throughput_kbps=12.25),
         RenewLease(held["s2"], Checkpoint("7", 1)),
         RenewLease(held["s3"], Checkpoint("8"), 0.5),
+        RenewLease(replace(held["s5"], **TIMES), Checkpoint("8")),
+        RenewLease(replace(held["s6"], **TIMES)),
         ReleaseLease(held["s4"]),
         ReleaseLease(replace(FULL, key="full")),
         TakeLease(Lease("free", Checkpoint.LATEST), "cid"),

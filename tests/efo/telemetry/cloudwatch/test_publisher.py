@@ -12,7 +12,7 @@ from efo import events
 from efo.telemetry.cloudwatch import publisher as module
 from efo.telemetry.cloudwatch.kcl_metrics import Datum, KclMetrics
 from efo.telemetry.cloudwatch.publisher import CloudWatchPublisher, next_request
-from efo.telemetry.outages import OutageBegan, OutageEnded
+from efo.telemetry.outages import OutageBegan, OutageEnded, OutageGivenUp, Refused
 
 
 class RefusedError(Exception):
@@ -116,17 +116,28 @@ async def test_metrics_that_are_refused_do_not_block_those_behind_them(autojump_
         feed(publisher)
         await trio.sleep(10)
         assert (fake.requests, publisher.dropped) == ([(20, 1)], 1)
-        assert [type(change) for change in outages] == [OutageBegan, OutageEnded]
+        assert outages == [Refused("cloudwatch", "transport", "no route", 1)]
 
 
 async def test_a_call_that_hangs_delays_the_end_by_two_seconds_and_no_event(autojump_clock):
-    async with publishing() as (fake, publisher, _):
+    async with publishing() as (fake, publisher, outages):
         fake.hangs = True
         feed(publisher)
         await trio.sleep(20)
         feed(publisher)
         ended_at = trio.current_time()
     assert trio.current_time() - ended_at == module.FLUSH_TIMEOUT
+    assert outages == [OutageGivenUp("cloudwatch", "no_response", 0.0, 1, dropped=2)]
+
+
+async def test_what_an_outage_leaves_at_the_end_is_told(autojump_clock):
+    async with publishing() as (fake, publisher, outages):
+        fake.error = RefusedError()
+        feed(publisher, shards=3)
+        await trio.sleep(15)
+        feed(publisher, shards=4)
+    assert outages[1:] == [OutageGivenUp("cloudwatch", "transport", 5.0, 2, dropped=7)]
+    assert publisher.dropped == 7
 
 
 def test_a_request_is_smaller_than_a_megabyte():

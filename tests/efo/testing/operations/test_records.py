@@ -2,9 +2,11 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode
 
+import msgspec
 import pytest
 
 START = 1_767_225_600.0
+STREAM_ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/s"
 FIRST = "shardId-000000000000"
 MIB = 1024 * 1024
 
@@ -192,6 +194,7 @@ def test_writes_are_not_throttled_by_default(api):
 
 
 def test_a_dry_run_has_no_effect(api):
+    consumer = api.core.register(STREAM_ARN, "c")
     entry = {"PartitionKey": "k", "Data": ""}
     requests = {
         "PutRecord": {"StreamName": "s", **entry},
@@ -199,7 +202,7 @@ def test_a_dry_run_has_no_effect(api):
         "GetShardIterator": {"StreamName": "s", "ShardId": FIRST, "ShardIteratorType": "LATEST"},
         "GetRecords": {"ShardIterator": iterator(api)},
         "SubscribeToShard": {
-            "ConsumerARN": "arn:aws:kinesis:us-east-1:123456789012:stream/s/consumer/c:1",
+            "ConsumerARN": consumer.arn,
             "ShardId": FIRST,
             "StartingPosition": {"Type": "LATEST"},
         },
@@ -209,3 +212,136 @@ def test_a_dry_run_has_no_effect(api):
         if operation != "SubscribeToShard":
             api(operation, **members, DryRun=False)
     assert sum(len(shard.records) for shard in api.core.stream("s").shards.values()) == 2
+
+
+WRONG = {
+    "PutRecord": ({"StreamName": "none", "PartitionKey": "k", "Data": ""}, "ResourceNotFoundException"),
+    "PutRecords": ({"StreamName": "s", "Records": [{"Data": ""}]}, "ValidationException"),
+    "GetShardIterator": (
+        {"StreamName": "s", "ShardId": FIRST, "ShardIteratorType": "AT_TIMESTAMP", "Timestamp": START + 99},
+        "InvalidArgumentException",
+    ),
+    "GetRecords": ({"ShardIterator": "AAAA"}, "InvalidArgumentException"),
+    "SubscribeToShard": (
+        {"ConsumerARN": f"{STREAM_ARN}/consumer/c:1", "ShardId": FIRST, "StartingPosition": {"Type": "LATEST"}},
+        "ResourceNotFoundException",
+    ),
+}
+
+
+@pytest.mark.parametrize(("operation", "members", "error"), [(name, *case) for name, case in WRONG.items()], ids=WRONG)
+def test_a_dry_run_has_the_error_of_the_request(api, operation, members, error):
+    assert api.error_of(operation, **members, DryRun=True) == error
+
+
+def test_dry_runs_of_a_stream_share_one_call_per_second(make_api):
+    api = make_api(throttle=True)
+    for name in "st":
+        api("CreateStream", StreamName=name, ShardCount=1)
+    put = {"PartitionKey": "k", "Data": "", "DryRun": True}
+    assert api.error_of("PutRecord", StreamName="s", **put) == "DryRunOperationException"
+    latest = {"ShardId": FIRST, "ShardIteratorType": "LATEST", "DryRun": True}
+    assert api.error_of("GetShardIterator", StreamName="s", **latest) == "ThrottlingException"
+    assert api.error_of("PutRecord", StreamName="t", **put) == "DryRunOperationException"
+    api("PutRecord", StreamName="s", PartitionKey="k", Data="")
+    api.now += 1
+    assert api.error_of("GetShardIterator", StreamName="s", **latest) == "DryRunOperationException"
+
+
+ON_DEMAND = {"StreamModeDetails": {"StreamMode": "ON_DEMAND"}}
+
+
+class TestAuto:
+    """Streams with the record distribution strategy AUTO."""
+
+    ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/auto"
+
+    @pytest.fixture
+    def auto(self, api):
+        api("CreateStream", StreamName="auto", RecordDistributionStrategy="AUTO", **ON_DEMAND)
+        return api
+
+    def put(self, api, **members):
+        return api("PutRecord", StreamName="auto", Data=b64encode(b"x").decode(), **members)["ShardId"]
+
+    def records(self, api, shard_id):
+        members = {"StreamName": "auto", "ShardId": shard_id, "ShardIteratorType": "TRIM_HORIZON"}
+        return api("GetRecords", ShardIterator=api("GetShardIterator", **members)["ShardIterator"])["Records"]
+
+    def strategy(self, api, name="auto"):
+        return api("DescribeStreamSummary", StreamName=name)["StreamDescriptionSummary"].get(
+            "RecordDistributionStrategy"
+        )
+
+    def test_records_need_no_key_and_keys_are_ignored_but_returned(self, auto):
+        shards = [
+            self.put(auto),
+            self.put(auto, PartitionKey="k"),
+            self.put(auto, PartitionKey="k", ExplicitHashKey="0"),
+            self.put(auto, ExplicitHashKey="0"),
+        ]
+        assert len(set(shards)) == 4
+        keys = [[record.get("PartitionKey") for record in self.records(auto, shard)] for shard in shards]
+        assert keys == [[None], ["k"], ["k"], [None]]
+        assert "PartitionKey" not in self.records(auto, shards[0])[0]
+
+    def test_put_records_distributes_records_evenly(self, auto):
+        entries = [{"Data": ""}, {"Data": "", "PartitionKey": "k"}] * 4
+        response = auto("PutRecords", StreamName="auto", Records=entries)
+        assert response["FailedRecordCount"] == 0
+        found = [entry["ShardId"] for entry in response["Records"]]
+        assert [found.count(shard) for shard in sorted(set(found))] == [2, 2, 2, 2]
+
+    def test_a_sequence_number_for_ordering_is_refused(self, auto):
+        members = {"StreamName": "auto", "Data": "", "PartitionKey": "k", "SequenceNumberForOrdering": "1"}
+        assert auto.error_of("PutRecord", **members) == "InvalidArgumentException"
+        auto("PutRecord", **members | {"StreamName": "s"})
+
+    @pytest.mark.parametrize(
+        ("operation", "members", "text"),
+        [
+            ("PutRecord", {"Data": ""}, "Value null at 'partitionKey' failed"),
+            (
+                "PutRecords",
+                {"Records": [{"Data": "", "PartitionKey": "k"}, {"Data": "", "ExplicitHashKey": "0"}]},
+                "Value null at 'records.2.member.partitionKey' failed",
+            ),
+        ],
+    )
+    def test_any_other_stream_requires_a_key(self, auto, operation, members, text):
+        _, response = auto.raw(f"Kinesis_20131202.{operation}", msgspec.json.encode({"StreamName": "s", **members}))
+        assert response["__type"] == "ValidationException"
+        assert text in response["message"]
+
+    def test_the_strategy_of_a_stream_is_switched_at_once_and_described(self, auto):
+        assert (self.strategy(auto), self.strategy(auto, "s")) == ("AUTO", None)
+        keyless = self.put(auto)
+        auto(
+            "UpdateStreamRecordDistributionStrategy",
+            StreamARN=self.ARN,
+            RecordDistributionStrategy="USER_PARTITION_KEY",
+        )
+        assert self.strategy(auto) == "USER_PARTITION_KEY"
+        assert auto.error_of("PutRecord", StreamName="auto", Data="") == "ValidationException"
+        assert len({self.put(auto, PartitionKey="k") for _ in range(4)}) == 1
+        assert "PartitionKey" not in self.records(auto, keyless)[0]
+        auto("UpdateStreamRecordDistributionStrategy", StreamARN=self.ARN, RecordDistributionStrategy="AUTO")
+        assert len({self.put(auto, PartitionKey="k") for _ in range(4)}) == 4
+
+    def test_a_provisioned_stream_cannot_have_it(self, auto):
+        arn = STREAM_ARN
+        update = {"StreamARN": arn, "RecordDistributionStrategy": "AUTO"}
+        assert auto.error_of("UpdateStreamRecordDistributionStrategy", **update) == "InvalidArgumentException"
+        create = {"StreamName": "p", "ShardCount": 1, "RecordDistributionStrategy": "AUTO"}
+        assert auto.error_of("CreateStream", **create) == "InvalidArgumentException"
+        provisioned = {"StreamARN": self.ARN, "StreamModeDetails": {"StreamMode": "PROVISIONED"}}
+        assert auto.error_of("UpdateStreamMode", **provisioned) == "InvalidArgumentException"
+        assert auto.error_of("UpdateStreamRecordDistributionStrategy", **update | {"StreamARN": arn + "x"}) == (
+            "ResourceNotFoundException"
+        )
+
+    def test_a_stream_that_changes_cannot_be_switched(self, make_api):
+        api = make_api(stream_creating=1)
+        api("CreateStream", StreamName="auto", **ON_DEMAND)
+        update = {"StreamARN": self.ARN, "RecordDistributionStrategy": "AUTO"}
+        assert api.error_of("UpdateStreamRecordDistributionStrategy", **update) == "ResourceInUseException"

@@ -138,7 +138,7 @@ def test_put_record_and_put_records_store_records(api):
 
 def test_put_records_stores_nothing_if_one_record_is_invalid(api):
     entries = [{"PartitionKey": "k", "Data": ""}, {"Data": ""}]
-    assert api.error_of("PutRecords", StreamName="s", Records=entries) == "InvalidArgumentException"
+    assert api.error_of("PutRecords", StreamName="s", Records=entries) == "ValidationException"
     assert api.error_of("PutRecords", StreamName="s", Records=entries[:1] * 501) == "ValidationException"
     assert all(not shard.records for shard in api.core.stream("s").open_shards)
 

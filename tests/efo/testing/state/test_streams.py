@@ -52,6 +52,26 @@ def test_an_invalid_partition_key_or_record_size_is_rejected():
         assert error_of(stream.put, key, data, NOW) == "InvalidArgumentException"
 
 
+def test_with_auto_the_open_shards_get_the_records_in_turn_also_after_a_reshard():
+    stream = make(2)
+    stream.mode = "ON_DEMAND"
+    stream.distribute("AUTO")
+    assert stream.put_many([("k", b""), (None, b""), ("k", b""), (None, b"")], NOW) == 4
+    assert [len(shard.records) for shard in stream.open_shards] == [2, 2]
+    stream.split(FIRST, None, NOW + 1)
+    found = [stream.put(None, b"", NOW + 2)[0].id for _ in range(6)]
+    assert {found.count(shard.id) for shard in stream.open_shards} == {2}
+
+
+def test_a_record_without_a_key_needs_auto_and_auto_needs_an_on_demand_stream():
+    stream = make()
+    assert error_of(stream.put, None, b"", NOW) == "ValidationException"
+    assert error_of(stream.put, None, b"", NOW, "0") == "ValidationException"
+    assert error_of(stream.distribute, "AUTO") == "InvalidArgumentException"
+    assert error_of(stream.distribute, "RANDOM") == "ValidationException"
+    stream.distribute("USER_PARTITION_KEY")
+
+
 def test_records_keep_their_order_and_arrival_times_never_decrease():
     shard = make(1).open_shards[0]
     for now in (NOW, NOW + 7, NOW + 3):

@@ -61,6 +61,18 @@ async def test_the_messages_have_the_headers_and_payloads_of_aws(fake, client, c
     }
 
 
+async def test_an_event_has_records_without_a_partition_key(fake, client, autojump_clock):
+    fake.create_stream("auto", distribution="AUTO")
+    numbers = [fake.put("auto", key, b"x")[1] for key in (None, "k")]
+    call = await client.subscribed(fake.register("auto", "c").arn, FIRST)
+    event = await call.next_event()
+    at = {"ApproximateArrivalTimestamp": fake.settings.epoch, "Data": "eA=="}
+    assert event["Records"] == [
+        at | {"SequenceNumber": numbers[0]},
+        at | {"PartitionKey": "k", "SequenceNumber": numbers[1]},
+    ]
+
+
 async def test_a_backlog_is_sent_in_events_within_the_limits(settings, http2_client, autojump_clock):
     limits = dataclasses.replace(settings, event_records=4, event_bytes=100)
     async with FakeKinesis(settings=limits) as fake:

@@ -1,5 +1,8 @@
 """The stream: permissions, state, encryption, and room for the fan-out consumer, on the fake in memory."""
 
+from dataclasses import replace
+from itertools import pairwise
+
 import pytest
 import trio
 
@@ -14,6 +17,7 @@ from efo.errors import (
 )
 from efo.model import FanOutConsumer, StreamDescription
 from efo.testing import FakeKinesis, FakeSettings
+from efo.testing.control_plane import FakeControlPlane
 from efo.testing.faults import NoResponse, Refuse
 from efo.testing.faults.script import ALWAYS, When
 from efo_service.exit_codes import Exit
@@ -30,7 +34,7 @@ from efo_service.operations.doctor.running import Check, run_checks
 
 DENIED = Refuse("AccessDeniedException", "User is not authorized to perform this", status=400)
 ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
-UNCALLED = ["kinesis:RegisterStreamConsumer", "kinesis:SubscribeToShard", "kinesis:DeregisterStreamConsumer"]
+UNCALLED = ["kinesis:RegisterStreamConsumer", "kinesis:DeregisterStreamConsumer"]
 
 
 @pytest.fixture
@@ -41,20 +45,28 @@ async def fake():
 
 
 @pytest.fixture
-def found(fake):
-    """Return a function that runs the checks, and returns the outcomes by name."""
+def found_on():
+    """Return a function of a fake that returns a function that runs the checks, and returns the outcomes by name."""
 
-    async def run(read_mode="fanout", stream="orders"):
-        async def client():
-            return fake.kinesis(stream)
+    def of(fake):
+        async def run(read_mode="fanout", stream="orders"):
+            async def client():
+                return fake.kinesis(stream)
 
-        async def reached():
-            return passed("")
+            async def reached():
+                return passed("")
 
-        checks = [Check("http2", reached, ""), *kinesis_checks(client, "efo", ("http2",), read_mode)]
-        return {finding.name: finding.outcome for finding in await run_checks(checks, 5)}
+            checks = [Check("http2", reached, ""), *kinesis_checks(client, "efo", ("http2",), read_mode)]
+            return {finding.name: finding.outcome for finding in await run_checks(checks, 5)}
 
-    return run
+        return run
+
+    return of
+
+
+@pytest.fixture
+def found(fake, found_on):
+    return found_on(fake)
 
 
 def failures(outcomes):
@@ -69,9 +81,10 @@ async def test_a_stream_that_can_be_read_passes_and_what_would_change_it_is_not_
     assert failures(outcomes) == []
     assert [name for name, outcome in outcomes.items() if outcome.result == "not tested"] == UNCALLED
     assert sorted(calls) == [
-        "DescribeStreamConsumer", "DescribeStreamSummary", "GetRecords", "GetShardIterator", "ListShards",
-        "ListStreamConsumers",
+        "DescribeLimits", "DescribeStreamConsumer", "DescribeStreamSummary", "GetRecords", "GetShardIterator",
+        "GetShardIterator", "ListShards", "ListStreamConsumers", "SubscribeToShard",
     ]  # fmt: skip
+    assert fake.subscriptions("orders", "shardId-000000000000").made == 0
     assert outcomes["stream"].detail == "orders is ACTIVE, with a retention period of 24 hours"
     assert outcomes["kinesis:ListShards"].detail == "allowed; 2 shards, 2 of them open"
     assert outcomes["fan-out consumer"].detail.startswith("0 of 20 exist; efo is not among them")
@@ -94,6 +107,101 @@ async def test_a_permission_that_is_denied_is_named_with_its_resource(fake, foun
     assert outcome.detail == "AccessDeniedException: User is not authorized to perform this"
     assert outcome.remedy == f"allow {action} in the policies of these credentials"
     assert outcome.code == Exit.UNAVAILABLE
+
+
+async def test_a_subscription_is_asked_for_and_none_is_made(fake, found, autojump_clock):
+    outcomes = await found()
+    assert outcomes["kinesis:SubscribeToShard"].detail == "allowed; nothing of this name exists"
+    fake.register("orders", "efo")
+    outcomes = await found()
+    assert outcomes["kinesis:SubscribeToShard"].detail == "allowed, by a dry run"
+    fake.faults.add(DENIED, When(operation="SubscribeToShard"))
+    outcome = (await found())["kinesis:SubscribeToShard"]
+    assert outcome.result == "failed"
+    assert (
+        outcome.remedy == f"allow kinesis:SubscribeToShard on {ARN}/consumer/efo:* in the policies of these credentials"
+    )
+
+
+@pytest.mark.parametrize("knows", [False, AccessDeniedError("AccessDeniedException", "no")])
+async def test_a_service_that_may_not_know_dry_run_is_not_asked_to_subscribe(
+    fake, found, autojump_clock, monkeypatch, knows
+):
+    async def knows_dry_run(_self, _shard_id):
+        if isinstance(knows, Exception):
+            raise knows
+        return knows
+
+    monkeypatch.setattr(FakeControlPlane, "knows_dry_run", knows_dry_run)
+    monkeypatch.setattr(FakeControlPlane, "try_to_subscribe", None)
+    outcome = (await found())["kinesis:SubscribeToShard"]
+    assert outcome.result == "not tested"
+    assert "takes over a shard" in outcome.detail
+
+
+async def test_dry_runs_are_a_second_apart(fake, found, autojump_clock, monkeypatch):
+    times = []
+    fake.faults.add(Refuse("ProvisionedThroughputExceededException"), When(operation="GetRecords"))
+    for name in ("knows_dry_run", "try_to_read", "try_to_subscribe"):
+
+        async def call(_self, *_arguments):
+            times.append(trio.current_time())
+            return True
+
+        monkeypatch.setattr(FakeControlPlane, name, call)
+    outcomes = await found()
+    assert outcomes["kinesis:GetRecords"].detail.startswith("allowed, by a dry run")
+    assert len(times) == 3
+    assert all(later - earlier > 1 for earlier, later in pairwise(sorted(times)))
+
+
+async def test_a_denied_read_is_not_hidden_by_throttling(fake, found, autojump_clock, monkeypatch):
+    async def try_to_read(_self, _shard_id):
+        raise AccessDeniedError("AccessDeniedException", "no")
+
+    monkeypatch.setattr(FakeControlPlane, "try_to_read", try_to_read)
+    fake.faults.add(Refuse("ProvisionedThroughputExceededException"), When(operation="GetRecords"))
+    assert (await found())["kinesis:GetRecords"].result == "not tested"
+
+
+async def test_the_limits_of_the_account_are_shown(fake, found, autojump_clock):
+    fake.create_stream("other", 3, distribution="AUTO")
+    outcomes = await found()
+    assert outcomes["account"].detail == "5 of 20000 shards, 1 of 50 on-demand streams"
+    fake.faults.add(DENIED, When(operation="DescribeLimits"))
+    outcome = (await found())["account"]
+    assert (outcome.result, outcome.detail) == (
+        "not tested",
+        "DescribeLimits failed with AccessDeniedException; `efo run` does not need it",
+    )
+
+
+@pytest.mark.parametrize(
+    ("advantage", "detail"),
+    [(False, "20 of 20 exist, and efo is not among them"), (True, "20 of 50 exist; efo is not among them")],
+)
+async def test_on_demand_advantage_has_room_for_fifty(autojump_clock, found_on, advantage, detail):
+    settings = FakeSettings(consumers_per_stream=50, consumers_creating=50, on_demand_advantage=advantage)
+    async with FakeKinesis(settings=settings) as fake:
+        fake.create_stream("orders", distribution="AUTO")
+        for number in range(20):
+            fake.register("orders", f"other-{number}")
+        outcomes = await found_on(fake)()
+    assert outcomes["fan-out consumer"].detail.startswith(detail)
+
+
+async def test_queues_need_room_too(fake, found, autojump_clock, monkeypatch):
+    describe = FakeControlPlane.describe_stream
+
+    async def with_queues(control):
+        return replace(await describe(control), queues=18)
+
+    monkeypatch.setattr(FakeControlPlane, "describe_stream", with_queues)
+    for number in range(2):
+        fake.register("orders", f"other-{number}")
+    outcomes = await found()
+    assert outcomes["fan-out consumer"].result == "failed"
+    assert outcomes["fan-out consumer"].detail.startswith("20 of 20 exist, 18 of them queues, and efo is not")
 
 
 async def test_get_records_is_optional_since_only_efo_shards_needs_it(fake, found, autojump_clock):
@@ -216,7 +324,7 @@ async def test_polling_needs_nothing_of_fan_out(fake, found, autojump_clock):
 
 
 def test_auto_does_without_a_fan_out_consumer_while_there_is_no_room():
-    outcome = judge_consumers(consumers(20), "efo", "auto")
+    outcome = judge_consumers(consumers(20), 0, "efo", 20, "auto")
     assert outcome.result == "passed"
     assert "20 of 20 exist, and efo is not among them: `efo run` polls until another is deregistered" in outcome.detail
 
@@ -253,9 +361,10 @@ def consumers(count, own=None):
         (consumers(19, "ACTIVE"), "passed", "20 of 20 exist; efo is ACTIVE"),
         (consumers(0, "CREATING"), "passed", "1 of 20 exist; efo is CREATING"),
         (consumers(0, "DELETING"), "failed", "1 of 20 exist; efo is being deleted"),
+        (consumers(3, "NEW"), "passed", "4 of 20 exist; efo is NEW"),
     ],
 )
 def test_efos_own_consumer_exists_or_has_room(existing, result, detail):
-    outcome = judge_consumers(existing, "efo")
+    outcome = judge_consumers(existing, 0, "efo", None)
     assert outcome.result == result
     assert outcome.detail.startswith(detail)

@@ -39,7 +39,7 @@ def test_a_producer_that_has_failed_for_good_is_replaced(sink):
 
     first = sink._shared_producer(CONFIG)
     working_producer, first.producer = first.producer, FailedProducer()
-    writer = IdempotentWriter(first, Target(Topic("t", 1, 1000), RecordMapping("orders", "s", None), None))
+    writer = IdempotentWriter(first, Target(Topic("t", 1, 1000), RecordMapping("orders", "s", None), None, 0))
     with pytest.raises(KafkaFatalError):
         writer.append([Record("1", 1.0, b"", "k")])
     first.producer = working_producer

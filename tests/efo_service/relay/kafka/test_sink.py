@@ -8,6 +8,8 @@ import subprocess
 import sys
 import threading
 import time
+import zlib
+from dataclasses import replace
 from functools import partial
 
 import msgspec
@@ -222,6 +224,24 @@ async def test_keys_get_the_partitions_of_javas_producer(kafka, broker, name, ma
     assert [m.value() for m in messages if m.key() == keys[0]] == [
         record.data for record in make_batch(70).records if record.partition_key == "key-0"
     ]
+
+
+@pytest.mark.parametrize("partition_by", ["key", "shard"])
+async def test_records_without_a_key_stay_in_order_in_the_partition_of_their_shard(
+    kafka, broker, name, make_batch, partition_by
+):
+    plain = make_batch(40)
+    mixed = tuple(
+        msgspec.structs.replace(record, partition_key=None) if number % 2 else record
+        for number, record in enumerate(plain.records)
+    )
+    async with kafka(partitions=5, partition_by=partition_by) as sink:
+        await put(sink, replace(plain, records=mixed))
+    messages = await trio.to_thread.run_sync(read_topic, broker, name)
+    keyless = [message for message in messages if message.key() is None]
+    assert {message.partition() for message in keyless} == {zlib.crc32(SHARD.encode()) % 5}
+    assert [message.value() for message in keyless] == [record.data for record in mixed if record.partition_key is None]
+    assert len(messages) == 40
 
 
 @pytest.mark.parametrize("delivery", ["exactly_once", "at_least_once"])

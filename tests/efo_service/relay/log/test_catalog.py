@@ -99,7 +99,7 @@ def test_a_path_that_is_no_log_is_reported_with_what_it_is(tmp_path, path, messa
 def test_a_catalog_of_a_newer_format_is_rejected(tmp_path) -> None:
     allocate_partition(tmp_path, "t", "s", "x")
     path = tmp_path / "t" / "catalog.json"
-    path.write_text(json.dumps({"format": 2, "partitions": ["a new form"]}))
+    path.write_text(json.dumps({"format": 3, "partitions": ["a new form"]}))
     with pytest.raises(LogVersionError, match="upgrade efo"):
         read_catalog(tmp_path, "t")
     with pytest.raises(LogVersionError, match="upgrade efo"):

@@ -89,7 +89,9 @@ def test_a_partition_that_is_missing_in_the_catalog_is_reported_and_refused(root
     for refused in (lambda: check_topic(root, "t"), lambda: exported(root), lambda: plan_adoption(root, "t", [])):
         with pytest.raises(LogIncompleteError, match="does not name this partition"):
             refused()
-    assert exported(root, allow_gaps=True) == [(0, offset) for offset in range(6)]
+    gaps = []
+    assert exported(root, on_gap=gaps.append) == [(0, offset) for offset in range(6)]
+    assert ["does not name this partition" in gap for gap in gaps] == [True]
     edit_catalog(root, partitions={"one": 0, "two": 1})  # as the message says
     check_topic(root, "t")
 
@@ -134,7 +136,7 @@ def test_swapped_directories_are_refused(root) -> None:
     for source, target in (("0", "x"), ("1", "0"), ("x", "1")):
         (root / "t" / source).rename(root / "t" / target)
     assert [problem.split("/t/")[1][:2] for problem in problems(root)] == ["0/", "1/", "1/", "1/"]
-    for refused in (lambda: exported(root, allow_gaps=True), lambda: check_topic(root, "t")):
+    for refused in (lambda: exported(root, on_gap=print), lambda: check_topic(root, "t")):
         with pytest.raises(LogOwnerError, match=r"records of s/two, but .* to s/one: a file or directory was moved"):
             refused()
 
@@ -177,7 +179,9 @@ def test_an_emptied_partition_is_reported_and_refused(root, open_shard, how) -> 
     for refused in (lambda: check_topic(root, "t"), lambda: open_shard("one"), lambda: exported(root)):
         with pytest.raises(LogIncompleteError, match="`efo log adopt`"):
             refused()
-    assert exported(root, allow_gaps=True) == [(1, offset) for offset in range(4)]
+    gaps = []
+    assert exported(root, on_gap=gaps.append) == [(1, offset) for offset in range(4)]
+    assert ["t/0 has no segment, but records were committed to it" in gap for gap in gaps] == [True]
 
 
 def test_the_first_of_several_problems_is_named_and_the_others_counted(root) -> None:
@@ -222,7 +226,13 @@ def test_missing_records_are_not_exported_without_a_word(root) -> None:
     list_segments(root / "t" / "0")[1].path.unlink()
     with pytest.raises(SegmentMissingError, match="offsets 2 to 3 are missing"):
         exported(root)
-    assert exported(root, partition=0, allow_gaps=True) == [(0, 0), (0, 1), (0, 4), (0, 5)]
+    gaps = []
+    assert exported(root, partition=0, on_gap=gaps.append) == [(0, 0), (0, 1), (0, 4), (0, 5)]
+    assert exported(root, partition=0, start=3, end=5, on_gap=gaps.append) == [(0, 4)]
+    assert [gap.rpartition("t/0: ")[2] for gap in gaps] == [
+        "the offsets 2 to 3 are missing",
+        "the offsets 3 to 3 are missing",
+    ]
 
 
 def test_an_export_starts_at_the_oldest_record_unless_it_is_told_otherwise(root) -> None:

@@ -20,7 +20,7 @@ from efo_service.relay.log.sink import LogSink
 from efo_service.relay.mapping import RecordMapping
 from efo_service.relay.record_size import RecordSize
 from efo_service.relay.sink import Sink
-from tests.efo_service.relay.relaying import Reports, commit, relay_all
+from tests.efo_service.relay.relaying import Reports, WhenOpen, commit, relay_all
 
 STREAM, SHARD = "orders", "shardId-000000000000"
 RETRY_SECONDS = 300.0
@@ -147,22 +147,15 @@ def full(monkeypatch) -> list[int]:
 
 
 class Counting(Reports):
-    """Also keeps the errors and the successes. `failures`: how often the disk fails after the first success."""
+    """Also keeps the errors."""
 
-    def __init__(self, failures_left: list[int], failures: int) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.errors: list[tuple[str, str]] = []
-        self.successes: list[str] = []
-        self._failures_left = failures_left
-        self._failures = failures
 
     def retried(self, shard_id, error, seconds) -> None:
         super().retried(shard_id, error, seconds)
         self.errors.append((shard_id, error.error_type))
-
-    def succeeded(self, shard_id) -> None:
-        self.successes.append(shard_id)
-        self._failures_left[0], self._failures = self._failures, 0
 
 
 @pytest.fixture
@@ -170,7 +163,12 @@ def filling(sink, full):
     """Make the destination of a log whose disk is full so many times once the shard is open, as the service has it."""
 
     def filling(failures: int, seconds: float = RETRY_SECONDS) -> Destination:
-        return Destination(sink, replace(RETRIES, seconds=seconds), Counting(full, failures))
+        left = iter([failures])
+
+        def fill() -> None:
+            full[0] = next(left, full[0])
+
+        return Destination(WhenOpen(sink, fill), replace(RETRIES, seconds=seconds), Counting())
 
     return filling
 
@@ -191,12 +189,11 @@ async def test_a_commit_is_retried_while_the_disk_is_full(autojump_clock, full, 
     assert not list((tmp_path / "log").glob("**/*.tmp"))
 
 
-async def test_each_commit_that_succeeds_is_reported(autojump_clock, filling, make_batch) -> None:
+async def test_that_the_disk_has_space_again_is_reported_once(autojump_clock, filling, make_batch) -> None:
     reports = (destination := filling(3)).reports
-    await relay_all(destination)
-    assert reports.successes == [SHARD]
-    await relay_all(destination, make_batch(3))
-    assert (reports.successes, len(reports.errors)) == ([SHARD] * 3, 3)
+    await relay_all(destination, make_batch(3), make_batch(3, 3, 1), each=True)
+    await relay_all(destination, make_batch(3, 6))
+    assert (reports.recoveries, len(reports.errors)) == ([SHARD], 3)
 
 
 async def test_a_full_disk_raises_after_the_timeout(autojump_clock, filling, make_batch) -> None:

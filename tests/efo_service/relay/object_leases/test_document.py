@@ -57,7 +57,7 @@ def test_the_key_tells_applications_and_streams_apart() -> None:
         (stored(leases=None), "is damaged"),
         (stored(future=1), "is damaged"),
         (stored(format="1"), "is damaged"),
-        (stored(format=FORMAT_VERSION + 1, leases="other"), r"format version 2, this efo supports 1: use the efo rel"),
+        (stored(format=FORMAT_VERSION + 1, leases="other"), r"format version 3, this efo supports 1 to 2: use the"),
         (stored(application="payroll"), "'payroll' on the stream 'orders', not of 'billing' on 'orders'"),
         (stored(stream="clicks"), "'clicks'"),
     ],

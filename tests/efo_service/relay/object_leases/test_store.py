@@ -6,6 +6,7 @@ import json
 import threading
 from collections import Counter
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -16,7 +17,7 @@ from efo.errors import LeaseLostError, LeaseStoreCorruptError, LeaseStoreUnavail
 from efo.leases.writes import RenewLease, TakeLease
 from efo.model import Checkpoint, Lease
 from efo_service.relay.errors import StoreDeniedError
-from efo_service.relay.object_leases.document import KEPT_WRITES, key_of
+from efo_service.relay.object_leases.document import FORMAT_VERSION, KEPT_WRITES, key_of
 from efo_service.relay.object_leases.store import ObjectLeaseStore
 from efo_service.relay.object_store.memory import MemoryStore
 
@@ -376,7 +377,7 @@ async def test_a_damaged_or_newer_document_is_refused_and_never_overwritten(obje
     document = json.loads(objects.get(KEY).content)
     for changed, message in (
         (b"{", r"memory://log/\.efo-leases/application=billing/stream=orders\.json is damaged"),
-        (json.dumps(document | {"format": 2}).encode(), "format version 2, this efo supports 1"),
+        (json.dumps(document | {"format": 3}).encode(), "format version 3, this efo supports 1 to 2"),
     ):
         objects.replace(KEY, changed, objects.get(KEY).version)
         with pytest.raises(LeaseStoreCorruptError, match=message):
@@ -441,7 +442,24 @@ async def test_what_is_not_open_can_be_inspected(objects, open_store, other) -> 
     assert objects.get(KEY) is None
     await held(other, "s", "t")
     found = await open_store().inspect()
-    assert (found.exists, found.leases, found.version, found.denied) == (True, 2, 1, None)
+    assert (found.exists, found.leases, found.version, found.denied) == (True, 2, FORMAT_VERSION, None)
+
+
+async def test_a_document_of_the_first_format_is_read_and_written_in_the_present_one(
+    objects, open_store, other
+) -> None:
+    await held(other, "s")
+    document = json.loads(objects.get(KEY).content)
+    for row in document["leases"].values():
+        del row["stream_created_at"], row["unread_since"]
+    objects.replace(KEY, json.dumps(document | {"format": 1}).encode(), objects.get(KEY).version)
+    async with open_store() as store:
+        (lease,) = await store.list()
+        assert (lease.stream_created_at, lease.unread_since) == (None, None)
+        await store.renew(replace(lease, stream_created_at=1000.0))
+    found = await open_store().inspect()
+    assert (found.version, found.created_at) == (FORMAT_VERSION, (1000.0,))
+    assert json.loads(objects.get(KEY).content)["format"] == FORMAT_VERSION
 
 
 async def test_applications_and_streams_on_one_log_are_separate(objects, other) -> None:

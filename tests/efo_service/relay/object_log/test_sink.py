@@ -23,7 +23,7 @@ from efo_service.relay.errors import (
 from efo_service.relay.object_log.sink import ObjectLogSink
 from efo_service.relay.relay import relay_shard
 from tests.efo_service.relay.object_log.logs import SHARD, STREAM, TOPIC, make_records
-from tests.efo_service.relay.relaying import ListedShard, Reports, commit, relay_all
+from tests.efo_service.relay.relaying import ListedShard, Reports, WhenOpen, commit, relay_all
 
 
 def batch(count: int, start: int = 0, number: int = 0) -> Batch:
@@ -36,20 +36,15 @@ def sink(log) -> ObjectLogSink:
 
 
 class FailingReports(Reports):
-    """Also keeps the errors. `fault`: of the store, from the first success on."""
+    """Also keeps the errors."""
 
-    def __init__(self, log, fault) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.errors: list[tuple[str, str]] = []
-        self._log = log
-        self._fault = fault
 
     def retried(self, shard_id, error, seconds) -> None:
         super().retried(shard_id, error, seconds)
         self.errors.append((shard_id, error.error_type))
-
-    def succeeded(self, _shard_id) -> None:
-        self._log.memory.fault = lambda _operation, _key: self._fault()
 
 
 @pytest.fixture
@@ -57,7 +52,10 @@ def failing(log, sink):
     """Make the destination of a log whose store fails once the shard is open, as the service has it."""
 
     def failing(fault=lambda: None) -> Destination:
-        return Destination(sink, replace(RETRIES, seconds=300.0), FailingReports(log, fault))
+        def begin() -> None:
+            log.memory.fault = lambda _operation, _key: fault()
+
+        return Destination(WhenOpen(sink, begin), replace(RETRIES, seconds=300.0), FailingReports())
 
     return failing
 
@@ -174,7 +172,7 @@ def _edit(log, name: str, old: bytes, new: bytes) -> None:
         (lambda log: _without(log, "catalog"), LogIncompleteError, "catalog.json does not exist, but the topic has"),
         (lambda log: _without(log, "head"), LogIncompleteError, "head.json does not exist, but its partition has"),
         (lambda log: _without(log, "/0/"), LogIncompleteError, "has no objects, but records were committed to it"),
-        (lambda log: _edit(log, "catalog", b'"format": 1', b'"format": 2'), LogVersionError, "upgrade efo"),
+        (lambda log: _edit(log, "catalog", b'"format": 1', b'"format": 3'), LogVersionError, "upgrade efo"),
         (lambda log: _edit(log, "head", b'"format":1', b'"format":2'), LogVersionError, "upgrade efo"),
         (lambda log: _edit(log, "/commits/", b"-log 1 ", b"-log 2 "), LogVersionError, "upgrade efo"),
         (lambda log: _edit(log, "commits/00000000000000000001", b"topic", b"topiC"), SegmentCorruptError, "damaged"),

@@ -29,7 +29,8 @@ def store(answer, monkeypatch) -> Iterator:
         def _answer(self) -> None:
             self.rfile.read(int(self.headers.get("Content-Length", 0)))
             answer["requests"] += 1
-            body = f"<Error><Code>{answer['code']}</Code><Message>why</Message></Error>".encode()
+            error = f"<Error><Code>{answer['code']}</Code><Message>why</Message></Error>"
+            body = answer.get("body", error.encode())
             self.send_response(answer["status"])
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
@@ -89,6 +90,17 @@ def test_a_condition_that_is_false_and_a_conflict_are_for_the_caller_to_look_at(
     with pytest.raises((ChangedError, StoreUnavailableError)):
         store.replace("a", b"x", Version('"1"'))
     assert answer["requests"] == 2
+
+
+@pytest.mark.parametrize("body", [b"", b"<!DOCTYPE html><title>Sign in</title>", b"no healthy upstream"])
+@pytest.mark.parametrize("status", [400, 403, 404, 405, 302])
+def test_a_refusal_of_something_in_between_passes(store, answer, body, status) -> None:
+    answer.update(status=status, body=body)
+    if status in (403, 404) and not body.startswith(b"<"):
+        return  # some stores say no more of these
+    for call in (lambda: store.create("a", b"x"), lambda: store.get("a")):
+        with pytest.raises(StoreUnavailableError):
+            call()
 
 
 def test_a_missing_object_is_none(store, answer) -> None:

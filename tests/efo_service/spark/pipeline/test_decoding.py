@@ -93,6 +93,27 @@ def test_json_is_decoded_and_invalid_values_get_a_reason(frame) -> None:
 
 
 @pytest.mark.spark
+def test_json_that_would_take_spark_minutes_is_not_decoded(frame) -> None:
+    decoding = Decoding("json", "id decimal(38,2), name string")
+    long = b'{"name": "%s"}' % (b"x" * 20_000)
+    values = frame(b'{"id": "%s"}' % (b"1" * 900_000), b'{"id": "7"}', long, b"[" * 900_000)
+    decoded = decode(values, decoding)
+    assert [row.number for row in decoded_rows(decoded, decoding).orderBy("number").collect()] == [1, 2]
+
+
+@pytest.mark.spark
+def test_avro_that_claims_gigabytes_ends_nothing(frame) -> None:
+    if AVRO_MODULE is None:
+        pytest.skip("Spark's Avro module is not installed: make kafka-install")
+    claims = b"\xee\xff\xff\xff\x0f"  # 2**31 - 9
+    for kind in ({"type": "array", "items": "int"}, {"type": "map", "values": "int"}, "string", "bytes"):
+        schema = json.dumps({"type": "record", "name": "Order", "fields": [{"name": "a", "type": kind}]})
+        decoding = Decoding("avro", schema)
+        decoded = decode(frame(claims + b"\x00", b"\x00"), decoding)
+        assert [row.number for row in decoded_rows(decoded, decoding).collect()] == [1]
+
+
+@pytest.mark.spark
 @pytest.mark.parametrize("schema", ["id nothing", "id bigint,", "bigint"])
 def test_an_invalid_json_schema_is_rejected(frame, schema) -> None:
     with pytest.raises(ConfigurationError, match="value_schema"):

@@ -102,6 +102,19 @@ def test_windows_count_every_record_of_the_minutes_that_have_ended(spark, log, r
     assert all(row.inside for row in rows)
 
 
+@pytest.mark.spark
+def test_records_without_a_key_are_a_group_of_their_own(spark, log, run, tmp_path) -> None:
+    log.put(0, [b"1", b"2"], at=START, key=None)
+    log.put(0, [b"3"], at=START)
+    run(key_groups=4, watermark_seconds=60)
+    log.grow(1, 1, at=START + 600)
+    run(key_groups=4, watermark_seconds=60)
+    rows = spark.read.parquet(str(tmp_path / "out" / "windows")).select("key_group", "records").collect()
+    assert {(row.key_group, row.records) for row in rows} == {(None, 2), (zlib.crc32(b"key") % 4, 1)}
+    records = spark.read.parquet(str(tmp_path / "out" / "records"))
+    assert records.where("key is null").count() == 2
+
+
 SCHEMA = "id bigint, name string"
 
 

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from efo_service.relay.log.catalog import allocate_partition
-from efo_service.relay.log.compaction import FAN_IN
+from efo_service.relay.log.compaction import FAN_IN, compact
 from efo_service.relay.log.maintenance import Maintenance
 from efo_service.relay.log.reader_offsets import read_readers
 from efo_service.relay.log.retention import RetentionRules
@@ -86,6 +86,36 @@ def test_a_record_has_all_columns(spark, log) -> None:
         ("kinesis.sequence", b"100000000000000000000"),
         ("kinesis.sub_sequence", b"0"),
     ]
+
+
+def test_a_record_without_a_partition_key_has_a_null_key(spark, log, tmp_path) -> None:
+    log.put(0, [b"1"], key=None)
+    log.put(0, [b"2"])
+    log.put(0, [b"3", b"4"], key=None)
+    compact(list_segments(log.root / log.topic / "0")[:2])
+    expected = [(None, b"1"), (b"key", b"2"), (None, b"3"), (None, b"4")]
+
+    def found(frame):
+        rows = retry_worker_timeouts(frame.orderBy("offset").collect)
+        return [(row.key and bytes(row.key), bytes(row.value)) for row in rows]
+
+    frame = spark.read.format("efo").options(subscribe=log.topic).load(str(log.root))
+    assert found(frame) == expected
+    assert retry_worker_timeouts(frame.where("key is null").count) == 3
+
+    def run() -> None:
+        stream = spark.readStream.format("efo").options(subscribe=log.topic, startingOffsets="earliest")
+        query = (
+            stream.load(str(log.root))
+            .writeStream.format("parquet")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start(str(tmp_path / "out"))
+        )
+        query.awaitTermination()
+
+    retry_worker_timeouts(run)
+    assert found(spark.read.parquet(str(tmp_path / "out"))) == expected
 
 
 def test_a_batch_reads_the_whole_log_or_a_part(log, read) -> None:

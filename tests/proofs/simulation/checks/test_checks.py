@@ -121,6 +121,24 @@ def test_a_correct_story_has_no_problem() -> None:
     assert (checks.records, checks.duplicates, checks.unexplained) == (5, 0, 0)
 
 
+def test_at_latest_a_lease_that_is_created_late_may_be_all_that_was_missing() -> None:
+    """A worker crashed between the leases of two shards, and nothing was put after that."""
+    completed = []
+    checks = Checks(Guarantees(at_latest=True), on_complete=lambda: completed.append(True))
+    story = [
+        *(Put(shard, (n, 0), shard, 0) for n, shard in enumerate((L, R))),
+        Created(L, Checkpoint.LATEST, 1),
+        Crashed("a", "a"),
+    ]
+    for second, line in enumerate(story):
+        checks.check(float(second), line)
+    assert not checks.books.is_complete
+    completed.clear()
+    checks.check(9.0, Created(R, Checkpoint.LATEST, 9_000))
+    assert checks.books.is_complete
+    assert completed
+
+
 def test_a_finished_shard_whose_children_are_read_needs_no_lease() -> None:
     assert check(SPLIT).books.undeleted_leases() == []
     assert check(BOTH_CHILDREN_READ).books.undeleted_leases() == [P]

@@ -32,7 +32,7 @@ def record_batch(
     rows = sum(part.rows for part in parts)
     return pa.record_batch(
         [
-            _binary([part.keys for part in parts], [part.key_widths for part in parts], rows),
+            _binary([part.keys for part in parts], [part.key_widths for part in parts], rows, _nulls(parts)),
             _binary([part.values for part in parts], [part.value_widths for part in parts], rows),
             pa.repeat(pa.scalar(topic, pa.string()), rows),
             pa.repeat(pa.scalar(partition, pa.int32()), rows),
@@ -52,16 +52,27 @@ def _timestamps(arrivals: list[bytes], rows: int) -> Any:
     return pc.multiply(milliseconds, 1000).cast(SCHEMA.field("timestamp").type)
 
 
-def _binary(contents: list[bytes], widths: list[bytes], rows: int) -> Any:
+def _nulls(parts: Sequence[Columns]) -> pa.Buffer | None:
+    """Return the bitmap of the keys that exist; None if all do."""
+    if not any([part.has_key for part in parts]):  # noqa: C419 - a list is faster
+        return None
+    flags = b"".join([part.has_key or b"\x01" * part.rows for part in parts])
+    flags_column = pa.Array.from_buffers(pa.uint8(), len(flags), [None, pa.py_buffer(flags)])
+    bitmap: pa.Buffer = flags_column.cast(pa.bool_()).buffers()[1]
+    return bitmap
+
+
+def _binary(contents: list[bytes], widths: list[bytes], rows: int, validity: pa.Buffer | None = None) -> Any:
     packed = pa.py_buffer(b"".join((_ZERO, *widths)))
-    return _column(b"".join(contents), _summed(pa.Array.from_buffers(pa.int32(), rows + 1, [None, packed])), rows)
+    offsets = _summed(pa.Array.from_buffers(pa.int32(), rows + 1, [None, packed]))
+    return _column(b"".join(contents), offsets, rows, validity)
 
 
 _ZERO: Final = bytes(4)
 
 
-def _column(content: bytes, offsets: pa.Buffer, rows: int) -> Any:
-    return pa.Array.from_buffers(pa.binary(), rows, [None, offsets, pa.py_buffer(content)])
+def _column(content: bytes, offsets: pa.Buffer, rows: int, validity: pa.Buffer | None = None) -> Any:
+    return pa.Array.from_buffers(pa.binary(), rows, [validity, offsets, pa.py_buffer(content)])
 
 
 def _offsets(widths: Sequence[int]) -> pa.Buffer:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from efo.model import Checkpoint, Record, checkpoint_of
 from efo_service.relay.mapping import HEADERS, REQUIRED_HEADERS, RecordMapping, encryption_header
@@ -20,6 +21,7 @@ class Columns:
     """Consecutive records of a shard, at least one, as far as they do not depend on offsets.
 
     `keys`, `values`: one after the other. `key_widths`, `value_widths`: their bytes, as native integers of 32 bits.
+    `has_key`: a byte for each record, 1 if it has a partition key, else 0; empty if all have one.
     `arrivals`: arrival times in seconds since the epoch, as native doubles. `plain`: their headers; None unless these
     differ in the sequence number alone. Then `records` has the records, otherwise it is empty: so the memory of nearly
     all records is free again before the next ones arrive, and need not be fetched into the processor's caches.
@@ -34,6 +36,7 @@ class Columns:
     values: bytes
     value_widths: bytes
     arrivals: bytes
+    has_key: bytes
     plain: PlainHeaders | None
     records: Sequence[Record]
 
@@ -68,7 +71,7 @@ class HeaderShape:
 def columns_of(records: Sequence[Record], mapping: RecordMapping) -> Columns:
     """Return the columns of some records, at least one."""
     rows = len(records)
-    keys, key_widths = _keys([record.partition_key for record in records])
+    keys, key_widths, has_key = _keys([record.partition_key for record in records])
     values = [record.data for record in records]
     plain = _plain_headers(records, mapping)
     return Columns(
@@ -80,17 +83,24 @@ def columns_of(records: Sequence[Record], mapping: RecordMapping) -> Columns:
         b"".join(values),
         struct.pack(f"={rows}i", *map(len, values)),
         struct.pack(f"={rows}d", *[record.approximate_arrival_timestamp for record in records]),
+        has_key,
         plain,
         records if plain is None else (),
     )
 
 
-def _keys(keys: list[str]) -> tuple[bytes, bytes]:
-    joined = "".join(keys)
+def _keys(keys: list[str | None]) -> tuple[bytes, bytes, bytes]:
+    """Return the keys one after the other, their widths, and which of them exist; empty if all do."""
+    known = cast("list[str]", keys)
+    try:
+        joined = "".join(known)
+    except TypeError:  # there is a None among them: to look for it before would take time for all others
+        text, widths, _ = _keys([key or "" for key in keys])
+        return text, widths, bytes(key is not None for key in keys)
     if joined.isascii():
-        return joined.encode(), struct.pack(f"={len(keys)}i", *map(len, keys))
-    encoded = [key.encode() for key in keys]
-    return b"".join(encoded), struct.pack(f"={len(keys)}i", *map(len, encoded))
+        return joined.encode(), struct.pack(f"={len(known)}i", *map(len, known)), b""
+    encoded = [key.encode() for key in known]
+    return b"".join(encoded), struct.pack(f"={len(known)}i", *map(len, encoded)), b""
 
 
 def _plain_headers(records: Sequence[Record], mapping: RecordMapping) -> PlainHeaders | None:

@@ -55,6 +55,38 @@ def test_a_row_of_kcl_3_is_read_with_all_its_attributes():
     assert (lease.pending_checkpoint_state, lease.children, lease.latest_at) == (b"state", ("a", "b"), 1767225600.125)
 
 
+TIMED = Lease("s", Checkpoint("7", 1), "ann", stream_created_at=1767000000.125, unread_since=1767225600.5)
+
+
+def test_the_times_of_efo_are_attributes_of_its_own():
+    item = ItemCodec().new_item(TIMED)
+    assert item["efoStreamCreatedAt"] == {"N": "1767000000.125"}
+    assert item["efoUnreadSince"] == {"S": "1767225600.5 7/1"}
+    assert ItemCodec().lease(item) == TIMED
+
+
+def test_a_time_belongs_to_its_checkpoint_which_kcl_moves_without_it():
+    item = ItemCodec().new_item(TIMED)
+    moved = ItemCodec().lease(item | {"checkpoint": {"S": "9"}})
+    assert (moved.unread_since, moved.stream_created_at) == (None, 1767000000.125)
+
+
+@pytest.mark.parametrize("noted", ["", "soon", "1.5", "x 7/1"])
+def test_a_time_that_is_not_one_of_this_checkpoint_is_unknown_or_an_error(noted):
+    item = ItemCodec().new_item(TIMED) | {"efoUnreadSince": {"S": noted}}
+    if noted.endswith("7/1"):
+        with pytest.raises(ValueError, match="could not convert"):
+            ItemCodec().lease(item)
+    else:
+        assert ItemCodec().lease(item).unread_since is None
+
+
+def test_a_holder_writes_its_times_although_the_row_has_them():
+    # KCL may have moved the checkpoint since, and the row then lacks the time that belongs to it.
+    expression = update_of(TIMED, TIMED, (COUNTER,))
+    assert expression.update == "SET efoStreamCreatedAt = :efoStreamCreatedAt, efoUnreadSince = :efoUnreadSince"
+
+
 def test_absent_attributes_get_default_values():
     assert ItemCodec().lease(NEW) == Lease("s", Checkpoint.TRIM_HORIZON)
 

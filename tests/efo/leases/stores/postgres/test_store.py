@@ -3,6 +3,7 @@
 import socket
 import sys
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import count
 
 import psycopg
@@ -121,6 +122,27 @@ async def test_an_older_table_is_migrated(url, monkeypatch):
         assert await store.list() == [Lease("s", Checkpoint.LATEST)]
     assert execute(url, "SELECT version FROM efo_lease_version") == [(VERSION + 1,)]
     assert execute(url, "SELECT later FROM efo_lease") == [(None,)]
+
+
+async def test_a_table_of_the_first_version_is_migrated_and_its_leases_have_no_times(url, monkeypatch):
+    with monkeypatch.context() as first:
+        first.setattr(postgres_schema, "MIGRATIONS", postgres_schema.MIGRATIONS[:1])
+        first.setattr(postgres_schema, "VERSION", 1)
+        async with open_store(url):
+            pass
+    execute(
+        url,
+        "INSERT INTO efo_lease (application, stream, lease_key, lease_owner, lease_counter,"
+        " owner_switches_since_checkpoint, checkpoint, checkpoint_sub_sequence_number, parent_shard_ids,"
+        " child_shard_ids) VALUES ('app', 'stream', 's', 'ann', 4, 0, '77', 2, '{}', '{}')",
+    )
+    assert (await open_store(url).inspect()) == Inspection(exists=True, leases=1, version=1)
+    async with open_store(url) as store:
+        (lease,) = await store.list()
+        assert (lease.stream_created_at, lease.unread_since) == (None, None)
+        await store.renew(replace(lease, stream_created_at=1000.0, unread_since=2000.0))
+    assert (await open_store(url).inspect()).created_at == (1000.0,)
+    assert execute(url, "SELECT version FROM efo_lease_version") == [(VERSION,)]
 
 
 async def test_a_newer_version_is_rejected(url):

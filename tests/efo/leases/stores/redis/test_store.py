@@ -1,9 +1,12 @@
 """The Redis lease store: servers and data that it rejects, and failures that it survives."""
 
+import json
 import socket
 import sys
+from dataclasses import replace
 from itertools import count
 
+import msgspec
 import pytest
 import redis
 import trio
@@ -16,7 +19,9 @@ from efo.errors import (
     MissingExtraError,
 )
 from efo.leases.inspection import Inspection
+from efo.leases.lease_row import LeaseRow
 from efo.leases.stores.redis.store import VERSION, RedisLeaseStore
+from efo.leases.writes import RenewLease
 from efo.model import Checkpoint, Lease
 from proofs.local_servers.redis import PASSWORD, serve_redis
 from tests.efo.leases.stores.all_stores import CALL_TIMEOUT
@@ -102,6 +107,45 @@ async def test_another_version_is_rejected(open_store, client, key, version):
         await store.create(Lease("s", Checkpoint.LATEST))
     client.hset(key, "#version", version)
     assert f"version is {version}" in await error_of_opening(open_store(), LeaseStoreCorruptError)
+
+
+def first_version(lease):
+    """Return the value of a lease as the first version wrote it: without its times."""
+    row = json.loads(msgspec.json.encode(LeaseRow.of(lease)))
+    return json.dumps({name: value for name, value in row.items() if name not in {"stream_created_at", "unread_since"}})
+
+
+async def test_a_hash_of_the_first_version_is_read_and_becomes_newer_with_the_first_write(open_store, client, key):
+    held = Lease("s", Checkpoint("7"), owner="ann", counter=4)
+    client.hset(key, mapping={"#version": 1, "s": first_version(held)})
+    assert (await open_store().inspect()).version == 1
+    async with open_store() as store, open_store() as other:
+        assert await store.list() == await other.list() == [held]
+        assert client.hget(key, "#version") == b"1"
+        lease = await store.renew(replace(held, stream_created_at=1000.0))
+        assert client.hget(key, "#version") == b"%d" % VERSION
+        assert await other.list() == [lease]
+        await other.create(Lease("t", Checkpoint.LATEST))
+        assert client.hget(key, "#version") == b"%d" % VERSION
+    found = await open_store().inspect()
+    assert (found.version, found.created_at) == (VERSION, (1000.0,))
+
+
+@pytest.mark.parametrize("write", ["create", "write_many", "delete and create"])
+async def test_each_kind_of_write_makes_a_hash_of_the_first_version_newer(open_store, client, key, write):
+    held = Lease("s", Checkpoint("7"), owner="ann", counter=4)
+    client.hset(key, mapping={"#version": 1, "s": first_version(held)})
+    async with open_store() as store:
+        await store.list()
+        match write:
+            case "create":
+                await store.create(Lease("t", Checkpoint.LATEST, stream_created_at=1000.0))
+            case "write_many":
+                await store.write_many([RenewLease(replace(held, unread_since=1.0))], lambda _index, _result: None)
+            case _:
+                await store.delete("s")
+                await store.create(held)
+    assert client.hget(key, "#version") == b"%d" % VERSION
 
 
 async def test_a_hash_without_a_version_is_rejected(open_store, client, key):

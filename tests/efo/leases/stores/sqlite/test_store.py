@@ -128,9 +128,19 @@ async def test_a_file_of_the_first_version_is_migrated(path):
     assert execute(path, "PRAGMA user_version") == [(VERSION,)]
 
 
+async def test_leases_of_an_earlier_version_get_their_times_from_who_holds_them(path):
+    make_first_version(path)
+    async with open_store(path) as store:
+        (lease,) = await store.list()
+        assert (lease.stream_created_at, lease.unread_since) == (None, None)
+        lease = await store.renew(replace(lease, stream_created_at=1000.0, unread_since=2000.0))
+        assert await store.list() == [lease]
+        assert (lease.stream_created_at, lease.unread_since) == (1000.0, 2000.0)
+
+
 async def test_a_failed_migration_does_not_change_the_file(path):
     make_first_version(path)
-    execute(path, "ALTER TABLE lease ADD COLUMN throughput_kbps REAL")  # so that the last statement fails
+    execute(path, "ALTER TABLE lease ADD COLUMN unread_since REAL")  # so that the last statement fails
     await error_of_opening(path, LeaseStoreUnavailableError)
     assert execute(path, "PRAGMA user_version") == [(1,)]
     assert "checkpoint_owner" not in {name for _, name, *_ in execute(path, "PRAGMA table_info(lease)")}
@@ -437,10 +447,17 @@ async def test_an_inspection_rejects_the_file_of_another_program(path):
         await open_store(path).inspect()
 
 
+async def test_an_inspection_tells_of_which_streams_the_leases_of_its_scope_are(path):
+    async with open_store(path) as store:
+        for key, created_at in (("s", 1000.0), ("t", 1000.0), ("u", None), ("v", 2000.0)):
+            await store.create(Lease(key, Checkpoint.LATEST, stream_created_at=created_at))
+    async with open_store(path, stream="other") as store:
+        await store.create(Lease("s", Checkpoint.LATEST, stream_created_at=3000.0))
+    assert sorted((await open_store(path).inspect()).created_at) == [1000.0, 2000.0]
+
+
 async def test_an_inspection_does_not_migrate_the_file_of_an_older_efo(path):
-    async with open_store(path):
-        pass
-    execute(path, "PRAGMA user_version = 1")
+    make_first_version(path)
     assert (await open_store(path).inspect()).version == 1
     assert execute(path, "PRAGMA user_version") == [(1,)]
 

@@ -20,7 +20,7 @@ records = st.builds(
     sequence_number=digits,
     approximate_arrival_timestamp=st.integers(0, 4_000_000_000_000).map(lambda milliseconds: milliseconds / 1000),
     data=st.binary(max_size=50),
-    partition_key=text,
+    partition_key=st.none() | text,
     sub_sequence_number=st.integers(0, 1000),
     explicit_hash_key=st.none() | digits,
     encryption_type=st.sampled_from([None, "NONE", "KMS"]),
@@ -50,8 +50,9 @@ plain = st.builds(
     partition_key=text,
 )
 plain_batches = st.lists(plain, min_size=1, max_size=20)
+keyless_batches = plain_batches.map(lambda batch: [msgspec.structs.replace(r, partition_key=None) for r in batch])
 encrypted_batches = plain_batches.map(lambda batch: [msgspec.structs.replace(r, encryption_type="KMS") for r in batch])
-batches = st.lists(records, min_size=1, max_size=20) | plain_batches | encrypted_batches
+batches = st.lists(records, min_size=1, max_size=20) | plain_batches | keyless_batches | encrypted_batches
 
 
 @given(st.lists(batches, min_size=1, max_size=3), st.integers(0, 2**40), st.sampled_from([None, traced]))
