@@ -76,11 +76,11 @@ class PluginSink:
     def __init__(self, sink: Sink, watch: _Watch) -> None:
         self._sink = sink
         self._watch = watch
+        self._created_at: float | None = None
 
     def identify(self, created_at: float | None) -> None:
-        """Tell the sink when the stream was created, if it wants to know. Raises SinkDefectError."""
-        with defects("the stream"), self._watch.step("identify"):
-            identify(self._sink, created_at)
+        """Note when the stream was created, see `Identified`. The sink is told before each opening."""
+        self._created_at = created_at
 
     def open(
         self, stream: str, shard_id: str, checkpoint: Checkpoint = Checkpoint.TRIM_HORIZON
@@ -90,6 +90,8 @@ class PluginSink:
 
     @asynccontextmanager
     async def _open(self, stream: str, shard_id: str, checkpoint: Checkpoint) -> AsyncIterator[ShardSink]:
+        with defects(shard_id), self._watch.step("identify"):
+            identify(self._sink, self._created_at)
         with defects(shard_id):
             opening = self._sink.open(stream, shard_id, checkpoint)
             shard_sink = await _stepwise(opening.__aenter__(), self._watch, "open")

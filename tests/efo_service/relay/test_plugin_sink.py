@@ -14,7 +14,7 @@ from efo_service.relay.conformance import SHARD, STREAM
 from efo_service.relay.conformance import records as some
 from efo_service.relay.errors import SinkDefectError, SinkError, SinkFullError
 from efo_service.relay.plugin_sink import BLOCKS_AFTER, open_checked
-from efo_service.relay.sink import Part
+from efo_service.relay.sink import Part, identify
 
 SECRET = "secret-of-the-package"
 
@@ -176,3 +176,21 @@ async def test_the_error_of_the_block_passes_unchanged():
     with pytest.raises(SinkError, match="of the block"):
         async with shard_of(Package()):
             raise SinkError("of the block")
+
+
+async def test_a_sink_that_wants_to_know_its_stream_is_told_before_it_is_opened() -> None:
+    told = []
+
+    class Identified(Package):
+        def identify(self, created_at):
+            told.append(created_at)
+            self._do("identify")
+
+    async with open_checked(Identified().opening(), "evil", STREAM) as sink:
+        identify(sink, 7.0)
+        async with sink.open(STREAM, SHARD):
+            assert told == [7.0]
+    with pytest.raises(SinkDefectError, match=f"^{SHARD}: its sink failed with ValueError") as caught:
+        async with shard_of(Identified(identify=fail)):
+            pytest.fail("it opened")
+    assert SECRET not in str(caught.value)

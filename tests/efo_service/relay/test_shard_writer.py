@@ -9,10 +9,18 @@ from dataclasses import replace
 import pytest
 import trio
 
-from efo.errors import IsolateShardError
+from efo.errors import IsolateShardError, StreamRecreatedError
 from efo.model import Checkpoint, Record, checkpoint_of
 from efo_service.relay.destination import Destination, SinkRetries
-from efo_service.relay.errors import SinkDefectError, SinkError, SinkFencedError, SinkFullError, SinkOrderError
+from efo_service.relay.errors import (
+    LogOwnerError,
+    SegmentCorruptError,
+    SinkDefectError,
+    SinkError,
+    SinkFencedError,
+    SinkFullError,
+    SinkOrderError,
+)
 from efo_service.relay.relay import CommitPace, relay_shard
 from efo_service.relay.shard_writer import CLOSE_SECONDS, ShardWriter
 from efo_service.relay.sink import Part
@@ -277,6 +285,30 @@ async def test_other_errors_are_raised_unchanged_and_close_the_shard_sink(make_b
 async def test_only_the_errors_that_are_named_are_repeated(make_batch, autojump_clock):
     with pytest.raises(UnansweredError):
         await relay_all(retried(FlakySink(None, RETRYABLE), errors=(SinkFullError,)), make_batch(1))
+
+
+DAMAGED = SegmentCorruptError("damaged")
+
+
+@pytest.mark.parametrize("seconds", [1, 60])
+async def test_what_looks_damaged_is_read_again_as_long_as_it_is_doubted(seconds, make_batch, autojump_clock):
+    """Whether the shard is opened or committed, and however short other failures are waited for."""
+    flaky = FlakySink(DAMAGED, DAMAGED, None, DAMAGED, DAMAGED)
+    destination = retried(flaky, seconds, initial=2, jitter=0, doubt=30)
+    await relay_all(destination, make_batch(2))
+    assert flaky.kept == list(make_batch(2).records)
+    reports = destination.reports
+    assert (reports.delays, reports.recoveries) == ([2, 4, 2, 4], [SHARD, SHARD])
+    started = trio.current_time()
+    with pytest.raises(SegmentCorruptError, match=r"^damaged$"):
+        await relay_all(retried(FlakySink(*[DAMAGED] * 99), seconds, doubt=30), make_batch(1))
+    assert trio.current_time() - started == pytest.approx(30)
+
+
+@pytest.mark.parametrize("error", [LogOwnerError("another's"), StreamRecreatedError("recreated")])
+async def test_what_an_intact_log_says_is_not_doubted(error, make_batch, autojump_clock):
+    with pytest.raises(type(error)):
+        await relay_all(retried(FlakySink(error), doubt=30), make_batch(1))
 
 
 @pytest.mark.parametrize("seed", range(20))
