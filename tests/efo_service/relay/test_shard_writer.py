@@ -302,7 +302,7 @@ async def test_what_looks_damaged_is_read_again_as_long_as_it_is_doubted(seconds
     started = trio.current_time()
     with pytest.raises(SegmentCorruptError, match=r"^damaged$"):
         await relay_all(retried(FlakySink(*[DAMAGED] * 99), seconds, doubt=30), make_batch(1))
-    assert trio.current_time() - started == pytest.approx(30)
+    assert 29.9 < trio.current_time() - started < 36
 
 
 @pytest.mark.parametrize("error", [LogOwnerError("another's"), StreamRecreatedError("recreated")])
