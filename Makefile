@@ -20,7 +20,7 @@ export UV_PYTHON_DOWNLOADS := never
 export UV_HTTP_TIMEOUT := 300
 export UV_NO_PROGRESS := 1
 
-.PHONY: help demo test sim bench bench-quick bench-core bench-fake bench-relay log-e2e kinesis-source-e2e object-store-e2e object-stores cluster-e2e cluster-install tables-e2e tables-install fuzz scenarios api witnesses peers peers-install kcl-interop kafka-e2e kafka-install foreign foreign-install truth docs dynamodb-local ministack conformance failover lint format lock clean compat audit soak mutants web-test image image-test manifests dashboards parity edges attacks bench-polling bench-producer bench-doors migrate-test spark-parity
+.PHONY: help demo test sim bench bench-quick bench-core bench-fake bench-relay log-e2e kinesis-source-e2e object-store-e2e object-stores cluster-e2e cluster-install tables-e2e tables-install fuzz scenarios api witnesses peers peers-install kcl-interop kcl-multilang kafka-e2e kafka-install foreign foreign-install truth docs dynamodb-local ministack conformance failover lint format lock clean compat audit soak mutants web-test image image-test manifests dashboards parity edges attacks bench-polling bench-producer bench-doors migrate-test spark-parity
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -169,6 +169,12 @@ MIGRATION := .tools/migration/python-venv
 migrate-test: peers-install $(MIGRATION)/.ready ## Move applications of other libraries to efo and back; half an hour (ARGS="harlow-redis kcl-3")
 	@$(BIN)/python -m proofs.migration $(ARGS)
 
+# amazon_kclpy and aws-kcl, unchanged. The stories with Java take some ten minutes each.
+MULTILANG := .tools/multilang/node
+KCL_RS := .tools/multilang/python
+kcl-multilang: $(READY) $(DYNAMODB_LOCAL)/.ready $(KCLPY)/.ready $(MULTILANG)/.ready $(KCL_RS)/.ready ## Run processors of amazon_kclpy and aws-kcl without Java, and beside it (ARGS="lives --client aws-kcl")
+	@$(BIN)/python -m proofs.interop.multilang $(ARGS)
+
 kcl-interop: $(READY) $(DYNAMODB_LOCAL)/.ready ## Let KCL and efo share an application and its lease table; about 5 minutes
 	@$(BIN)/python -m proofs.interop.kcl $(ARGS)
 
@@ -253,6 +259,7 @@ lock: $(UV) ## Update requirements/*.txt from pyproject.toml and *.in (ARGS=--up
 	$(COMPILE) requirements/witnesses.in -o requirements/witnesses.txt
 	$(COMPILE) requirements/peers.in -o requirements/peers.txt
 	$(COMPILE) requirements/migration.in -o requirements/migration.txt
+	$(COMPILE) --no-deps requirements/kcl-rs.in -o requirements/kcl-rs.txt
 	$(COMPILE) --no-deps requirements/peers-kclpy.in -o requirements/peers-kclpy.txt
 	$(COMPILE) pyproject.toml requirements/fuzz.in -c requirements/dev.txt -o requirements/fuzz.txt
 	$(COMPILE) requirements/audit.in -o requirements/audit.txt
@@ -305,6 +312,19 @@ $(PEERS)/.ready: $(UV) requirements/build.txt requirements/peers.txt
 $(MIGRATION)/.ready: $(UV) requirements/migration.txt
 	@test -x $(MIGRATION)/bin/python || $(UV) venv --quiet --python .tools/uv/bin/python $(MIGRATION)
 	$(UV) pip install --quiet --python $(MIGRATION)/bin/python --require-hashes -r requirements/migration.txt
+	@touch $@
+
+$(MULTILANG)/.ready: proofs/interop/multilang/node/package-lock.json proofs/interop/multilang/node/processor.js
+	$(NEED_NODE)
+	mkdir -p $(@D)
+	cp proofs/interop/multilang/node/package.json proofs/interop/multilang/node/package-lock.json \
+		proofs/interop/multilang/node/processor.js $(@D)
+	cd $(@D) && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
+	@touch $@
+
+$(KCL_RS)/.ready: $(UV) requirements/kcl-rs.txt
+	rm -rf $(@D)
+	$(UV) pip install --quiet --python .tools/uv/bin/python --target $(@D) --require-hashes --no-deps -r requirements/kcl-rs.txt
 	@touch $@
 
 # Unpacked, and not installed: its installation would fetch jars without checksums.

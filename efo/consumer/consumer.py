@@ -380,6 +380,7 @@ class Consumer:
             initial=self._initial_of(lease),
             unread=self._expired.of_shard(lease),
             pin=self._shard_sync.pinned,
+            save=held.save,
             deaggregator=Deaggregator(
                 lease.key,
                 self._shard_sync.range_of(lease),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from math import inf
 from typing import TYPE_CHECKING, Final, Self
@@ -69,8 +69,9 @@ class ShardStream:
 
     `stream`: the stream's name. `shard_id`: the shard's id. `checkpoint`: the checkpoint of the lease, or of the last
     seek, after which it reads. `bytes_received`: the size of the data of all Kinesis records received. `acks`: grows
-    with each ack and each seek. `is_lost`: whether its lease was lost: its reader is being cancelled. `unread`: since
-    when records of it are unread, which may expire. `observer`: takes the diagnostic events of its consumer.
+    with each ack and each seek. `overdue_after`: acks are reported as overdue after so many seconds. `is_lost`: whether
+    its lease was lost: its reader is being cancelled. `unread`: since when records of it are unread, which may expire.
+    `observer`: takes the diagnostic events of its consumer.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class ShardStream:
         initial: Position,
         unread: ShardUnread,
         pin: Callable[[Position], Position],
+        save: Callable[[], Awaitable[None]],
         deaggregator: Deaggregator,
         clock: Callable[[], float],
         observer: Observer,
@@ -96,11 +98,13 @@ class ShardStream:
         self.millis_behind_latest: int | None = None
         self.bytes_received: int = 0
         self.acks: int = 0
+        self.overdue_after: float = OVERDUE_AFTER
         self.is_lost: bool = False
         self._position = start_position(checkpoint, initial)
         self.unread = unread
         self._subscribe = subscribe
         self._pin = pin
+        self._save = save
         self._deaggregator = deaggregator
         self._clock = clock
         self.observer = observer
@@ -329,6 +333,22 @@ class ShardStream:
             check_index(batch, index)
         self._acked(self._progress.ack_through(batch, index))
 
+    def ack_to(self, checkpoint: Checkpoint) -> None:
+        """Ack all that was delivered up to and including this checkpoint, as KCL's checkpointer does.
+
+        Raises ConfigurationError for a sentinel.
+        """
+        if checkpoint.is_sentinel:
+            raise ConfigurationError(f"ack to the checkpoint {checkpoint}: it is not that of a record")
+        self._acked(self._progress.ack_to(checkpoint))
+
+    async def save(self) -> None:
+        """Save now what is acked, and return when it is saved. Without it, `checkpoint_interval` says when.
+
+        Raises LeaseLostError, and LeaseStoreUnavailableError: it is saved later then.
+        """
+        await self._save()
+
     def _check_delivered(self, batch: Batch) -> None:
         """Raise ConfigurationError unless this shard delivered the batch."""
         if type(batch) is not Batch:  # a call costs more than comparing
@@ -459,7 +479,7 @@ class ShardStream:
     def _report_overdue(self) -> None:
         first = next(iter(self._unacked.values()))
         age = self._now() - first.at
-        if age < OVERDUE_AFTER:
+        if age < self.overdue_after:
             return
         self._overdue_at = 2 * len(self._unacked)
         records = sum(delivered.records for delivered in self._unacked.values())

@@ -129,7 +129,12 @@ class ShardSync:
         return lease.hash_key_range or (None if listed is None else listed.hash_key_range)
 
     def ancestors_of(self, lease: Lease) -> list[HashKeyRange]:
-        """Return the hash-key ranges of a shard's ancestors, as far as they are known (rule R17)."""
+        """Return the hash-key ranges of a shard's ancestors, as far as they are known (rule R17).
+
+        None of a stream that distributes records itself (AUTO): no aggregate is there because of a shard map.
+        """
+        if (stream := self._identity.description) is not None and stream.is_auto:
+            return []
         return ancestor_ranges(lease.key, self._keeper.leases, self._listed, lease.parents)
 
     async def _wait_for_hole(self) -> None:

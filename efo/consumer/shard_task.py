@@ -73,27 +73,21 @@ class ShardTask:
                         await reader(shard)
                         _check_iterated(shard)
                         attempts.cancel_scope.cancel()
-                    await _retry_until_written(partial(self._save, shard))
+                    await _retry_until_written(self._held.save)
                 except BaseException:
                     if shard is not None:
-                        await self._save_at_last(shard)
+                        await self._save_at_last()
                     raise
                 finished = await self._after_reading(shard)
                 nursery.cancel_scope.cancel()
         return finished
 
-    async def _save(self, shard: ShardStream) -> None:
-        checkpoint, lease = shard.acked, self._held.lease
-        # The lease may be finished although the store's response has not arrived. That must not be undone.
-        if checkpoint is not None and checkpoint != lease.checkpoint and not lease.is_finished:
-            await self._held.checkpoint(checkpoint)
-
-    async def _save_at_last(self, shard: ShardStream) -> None:
+    async def _save_at_last(self) -> None:
         """Save what was acked after a failure or a cancellation, so that less is repeated."""
         if self._held.lost.is_set():
             return
         with trio.move_on_after(LAST_SAVE_TIMEOUT, shield=True), suppress(LeaseError):
-            await self._save(shard)
+            await self._held.save()
 
     async def _after_reading(self, shard: ShardStream) -> bool:
         """Finish a shard that was read to its end, otherwise release it; return which. What was acked is saved already.

@@ -14,6 +14,8 @@ from efo.doors.calls import SIDE, outside
 class ProcessorReader(TrioProcessorReader):
     """Reads shards by record processors, as `efo.ProcessorReader`, with methods that run on the application's side."""
 
+    takes_kcl_classes = False  # they block, and run in threads of trio's
+
     def bind(self, method: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
         """Return an async function for trio that calls this method of a processor on the application's side."""
         return outside(method)

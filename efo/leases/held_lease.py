@@ -154,6 +154,13 @@ class HeldLease:
         await self._write(lambda lease: self._call("checkpoint", self._store.checkpoint(lease, checkpoint)))
         self._end()
 
+    async def save(self) -> None:
+        """Save what the reader has acked, if it is not saved yet. Raises as `checkpoint` does."""
+        checkpoint = None if self.reader is None else self.reader.acked
+        # The lease may be finished although the store's response has not arrived. That must not be undone.
+        if checkpoint is not None and checkpoint != self._lease.checkpoint and not self._lease.is_finished:
+            await self.checkpoint(checkpoint)
+
     async def prepare_checkpoint(self, checkpoint: Checkpoint, state: bytes | None = None) -> None:
         """Save the next checkpoint as pending, with bytes of the reader. Raises as `checkpoint` does."""
         await self._write(

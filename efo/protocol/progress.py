@@ -51,12 +51,13 @@ class _InFlight:
     Its reader may have dropped them long before the ack: their memory is used again at once.
     """
 
-    __slots__ = ("ahead", "done", "end", "last", "last_done", "size")
+    __slots__ = ("ahead", "done", "end", "last", "last_done", "last_sub", "size")
 
     def __init__(self, batch: Batch) -> None:
         records = batch.records
         self.size = len(records) or 1  # the ack of an empty batch counts as one record
         self.last = records[-1].sequence_number if records else batch.continuation
+        self.last_sub = records[-1].sub_sequence_number if records else 0
         self.end = _end_of(batch)
         self.done = 0  # all records before this index are done
         self.last_done: Record | None = None  # the record before it, unless all are done
@@ -103,17 +104,18 @@ class Progress:
     already done, was never delivered, or was delivered before the restart or in an earlier reading of the shard.
     """
 
-    __slots__ = ("_end", "_in_flight", "_start")
+    __slots__ = ("_end", "_in_flight", "_start", "_within")
 
     def __init__(self, start: Checkpoint | None = None) -> None:
         self._in_flight: OrderedDict[int, _InFlight] = OrderedDict()
         self._start = start
+        self._within: Checkpoint | None = None  # what `ack_to` named last
         self._end: _End | None = None  # of the batches since the start that are done
 
     @property
     def checkpoint(self) -> Checkpoint | None:
         """The checkpoint that may be saved now. It is within a batch if only its first records are done."""
-        reached = [self._start] if self._start is not None else []
+        reached = [one for one in (self._start, self._within) if one is not None]
         if self._end is not None:
             reached.append(self._end.checkpoint)
         if self._in_flight and (last_done := next(iter(self._in_flight.values())).last_done) is not None:
@@ -128,7 +130,7 @@ class Progress:
     def restart(self, start: Checkpoint | None = None) -> None:
         """Forget all batches in flight and restart at `start`."""
         self._in_flight.clear()
-        self._start, self._end = start, None
+        self._start, self._end, self._within = start, None, None
 
     def delivered(self, batch: Batch) -> None:
         """Add a batch that is delivered to the handler. Batches are delivered in the order of their numbers."""
@@ -149,6 +151,22 @@ class Progress:
             if number > batch.number:
                 break
             if found.advance(found.size if number < batch.number or index is None else index + 1, batch):
+                completed.append(number)
+        return self._advance(completed)
+
+    def ack_to(self, checkpoint: Checkpoint) -> list[int]:
+        """Ack all that was delivered up to and including this checkpoint, which need not be that of a record.
+
+        It needs no batch, so that nothing of the batches has to be kept for it. If it is ahead of what was delivered,
+        all that was delivered is acked, and no more.
+        """
+        key, completed = (int(checkpoint.sequence_number), checkpoint.sub_sequence_number), []
+        for number, found in self._in_flight.items():
+            if (int(found.last or 0), found.last_sub) > key:
+                if self._within is None or checkpoint > self._within:
+                    self._within = checkpoint
+                break
+            if found.advance(found.size):
                 completed.append(number)
         return self._advance(completed)
 

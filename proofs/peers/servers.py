@@ -36,7 +36,7 @@ class Site:
         return Configuration(
             endpoint=endpoint,
             ca_file=ca_file,
-            trust_store=str(_trust_store(Path(ca_file), self.directory)),
+            trust_store=str(trust_store_of(Path(ca_file), self.directory)),
             dynamodb=self.dynamodb,
             application=application,
             directory=str(directory),
@@ -108,7 +108,7 @@ def stamped(number: int, size: int = 0) -> bytes:
     return f"{number} {time.time_ns()} ".encode().ljust(size, b"x")
 
 
-def _trust_store(ca_file: Path, directory: Path) -> Path:
+def trust_store_of(ca_file: Path, directory: Path) -> Path:
     """Return a key store for the JVM with this certificate authority; without a JDK nobody reads it."""
     store = directory / f"{ca_file.parent.name}.p12"
     keytool = shutil.which("keytool")

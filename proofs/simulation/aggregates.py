@@ -60,9 +60,9 @@ class Aggregates:
         self._maps = [fake.open_shards(stream)] * PROCESSES
         self._foreign = 0
 
-    def put(self) -> None:
+    def put(self, *, may_be_of_kpl: bool) -> None:
         """Put an aggregate of either kind."""
-        if self._random.random() < FOREIGN_SHARE:
+        if not may_be_of_kpl or self._random.random() < FOREIGN_SHARE:
             self._put_foreign()
             return
         process = self._random.randrange(PROCESSES)

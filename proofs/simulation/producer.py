@@ -34,8 +34,8 @@ class Producer:
         self._hashes = {key: kpl.hash_key(key) for key in self._keys}
         self._numbers = dict.fromkeys(self._keys, 0)
         bounds = [n * (MAX_HASH_KEY + 1) // plan.shards for n in range(plan.shards + 1)]
-        changes = any(action == "distribute" for _, action in plan.actions)
-        fake.create_stream(stream, plan.shards, distribution="USER_PARTITION_KEY" if changes else None)
+        self._changes = any(action == "distribute" for _, action in plan.actions)
+        fake.create_stream(stream, plan.shards, distribution="USER_PARTITION_KEY" if self._changes else None)
         self._ranges = {s: (bounds[n], bounds[n + 1] - 1) for n, s in enumerate(fake.open_shards(stream))}
         self._parents: dict[str, tuple[str, ...]] = {}
         self._distribution = Distribution(
@@ -90,7 +90,8 @@ class Producer:
         elif self._plan.aggregates == "filter":
             self._aggregate_with_strays()
         else:
-            self._aggregates.put()
+            # A consumer that is opened under AUTO filters nothing, also not what the KPL put again before.
+            self._aggregates.put(may_be_of_kpl=not self._changes)
 
     def _aggregate_with_strays(self) -> None:
         """Put a KPL aggregate for one shard, with a few strays: user records of other shards, as after a reshard."""

@@ -48,6 +48,19 @@ _HELP: Final = {
 
         Example: efo run --config config/efo.toml --workers 4
         """,
+    "kcl": """
+        Run what KCL's MultiLangDaemon runs: the executable of a properties file, one process for each shard.
+
+        The record processors of amazon_kclpy, aws-kcl for Node.js and the KCL for Ruby and .NET run unchanged, without
+        Java. The file and the lease table are KCL's, so that workers of both can share an application. Health, metrics,
+        status and the page are those of `efo run`. EFO_<SECTION>__<KEY> in the environment goes before the file, such
+        as EFO_SERVICE__PORT=0. What children write to stderr is on stderr, with the shard's id.
+
+        A child that fails ends the worker, as in KCL, after all others have finished; with --on-child-failure isolate,
+        its shard alone is given up, and tried again after a minute. docs/kcl.md has every property.
+
+        Example: efo kcl --properties app.properties
+        """,
     "pipeline": """
         Run the Spark pipeline: write the relayed records to Parquet, and count them per time window and key group.
 

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -82,11 +82,18 @@ class Files:
 
 
 @asynccontextmanager
-async def running(files: Files, *arguments: str, cwd: Path | None = None, **environment: str) -> AsyncIterator[Efo]:
+async def running(
+    files: Files, *arguments: str, cwd: Path | None = None, command: Sequence[str] = (), **environment: str
+) -> AsyncIterator[Efo]:
+    """Run `efo run`, or another command with its arguments."""
     own = {name: value for name, value in os.environ.items() if not name.startswith(("EFO_", "AWS_", "OTEL_"))}
     credentials = {"AWS_ACCESS_KEY_ID": "AKIDTEST", "AWS_SECRET_ACCESS_KEY": "hunter2"}
     process = await trio.lowlevel.open_process(
-        [sys.executable, "-m", "efo_service.cli", "run", "--config", str(files.config), *arguments],
+        [
+            *(sys.executable, "-m", "efo_service.cli"),
+            *(command or ("run", "--config", str(files.config))),
+            *arguments,
+        ],
         cwd=cwd or files.directory,
         env={**own, **credentials, **environment},
         stdin=subprocess.PIPE,

@@ -12,6 +12,7 @@ import trio
 from efo.checks import check_callable, is_async, shown
 from efo.consumer.acks import record_index
 from efo.consumer.handlers.failure_handler import FailureHandler
+from efo.consumer.handlers.kcl_classes import KclClassProcessor, package_of
 from efo.consumer.shard_stream import ShardStream
 from efo.errors import ConfigurationError, HandlerError
 from efo.events import Observer
@@ -94,16 +95,17 @@ Bind = Callable[[Callable[..., Any]], Callable[..., Awaitable[Any]]]
 class ProcessorReader:
     """Reads shards by record processors: `await consumer.run(ProcessorReader(BillingProcessor))`.
 
-    `factory`: the class, or a function, that makes a processor for each shard. `on_error`: what happens when
-    `process_records` raises, as for `Handler`; by default everything stops (rule R11). KCL goes on with the next
-    records instead, which loses those that failed. An exception of any other method stops everything.
-    `observer`: as for `Handler`.
+    `factory`: the class, or a function, that makes a processor for each shard. Classes of amazon_kclpy and kcl-rs are
+    taken as they are: their methods run in threads. `on_error`: what happens when `process_records` raises, as for
+    `Handler`; by default everything stops (rule R11). KCL goes on with the next records instead, which loses those that
+    failed. An exception of any other method stops everything. `observer`: as for `Handler`.
 
     Raises ConfigurationError.
     """
 
     processor_type: type = RecordProcessor
     are_async = True
+    takes_kcl_classes = True
 
     def __init__(
         self,
@@ -130,7 +132,7 @@ class ProcessorReader:
 
     async def __call__(self, shard: ShardStream) -> None:
         """Read one shard. Raises what the processor raises."""
-        processor = await self._made()
+        processor = await self._made(shard)
         checkpointer = self.checkpointer(shard)
         await self.bind(processor.initialize)(shard.shard_id, shard.checkpoint)
         try:
@@ -159,8 +161,10 @@ class ProcessorReader:
         """Make a processor."""
         return self._factory()
 
-    async def _made(self) -> Any:
+    async def _made(self, shard: ShardStream) -> Any:
         processor = await self.make()
+        if self.takes_kcl_classes and (package := package_of(type(processor))) is not None:
+            return KclClassProcessor(processor, package, shard)
         if not isinstance(processor, self.processor_type):
             raise HandlerError(f"the factory returned {shown(processor)}: expected an {self._name}")
         self._check(type(processor))
@@ -172,6 +176,8 @@ class ProcessorReader:
         return f"{package}.RecordProcessor"
 
     def _check(self, kind: type) -> None:
+        if self.takes_kcl_classes and package_of(kind) is not None:
+            return
         if not issubclass(kind, self.processor_type):
             raise ConfigurationError(f"factory {kind.__qualname__} is a class: expected one derived from {self._name}")
         if kind.process_records is self.processor_type.process_records:  # type: ignore[attr-defined]

@@ -334,7 +334,7 @@ async def efo_put_of_a_line_whose_key_is_null_on_any_other_stream() -> Outcome:
 async def the_doctor_of_a_stream_without_keys() -> Outcome:
     async with served() as (fake, options):
         await run_efo("consumers", "register", options=options)
-        code, text = await run_efo("doctor", "--json", options=options)
+        code, text = await run_efo("doctor", "--json", "--timeout", "30", options=options)
         put = sum(map(len, fake.records(STREAM).values()))
     results = {check["name"]: check["result"] for check in json.loads(text)["checks"]}
     found = [results[name] for name in ("kinesis:SubscribeToShard", "account", "fan-out consumer")]

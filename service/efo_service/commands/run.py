@@ -56,7 +56,7 @@ def run(
     logs.name_worker(configuration.worker_id)
     to_stdout = any(settings.relay.writes_to_stdout for settings in configuration.streams.values())
     logs.configure(service.log_level, sys.stderr if to_stdout else sys.stdout)
-    with _failure_logged(), with_worker_id(configuration) as configuration, _reloadable(config):
+    with failure_logged(), with_worker_id(configuration) as configuration, _reloadable(config):
         logs.name_worker(configuration.worker_id)
         if count > 1:
             return _supervise(configuration, config, count)
@@ -105,7 +105,7 @@ def _reloadable(config: Path | None) -> Iterator[None]:
 
 
 @contextmanager
-def _failure_logged() -> Iterator[None]:
+def failure_logged() -> Iterator[None]:
     """Log why the service failed. The message of an EfoError is enough; other errors are logged with a traceback."""
     try:
         yield

@@ -73,6 +73,15 @@ def load_all(path: Path | None) -> Configuration:
     return configuration
 
 
+def load_tables(tables: Mapping[str, Any]) -> Configuration:
+    """Return the settings of one stream, from tables that no file of efo's has, and the environment over them.
+
+    Raises ConfigurationError.
+    """
+    _refuse_unknown_variables(os.environ, ())
+    return Configuration.of(_validated(Settings, tables, Locations(None, "", os.environ)))
+
+
 def load_for_stream(path: Path | None, stream: str | None) -> Settings:
     """Return the settings for a stream that goes before the configured one: its name in [streams], its name or its ARN.
 

@@ -58,14 +58,23 @@ class OpenConsumer(Protocol):
         ...
 
 
+OpenReader = Callable[[Settings, MeterProvider, Callable[[], None]], AbstractAsyncContextManager[ShardReader]]
+"""Opens what reads the shards of a stream. The function asks the stream to drain, as after a failure that ends it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The functions that open the components. `room`: for the write buffers of all streams of the process."""
+    """The functions that open the components.
+
+    `open_reader`: what reads the shards; None: the relay into the sink. `room`: for the write buffers of all streams of
+    the process.
+    """
 
     open_kinesis: Callable[[KinesisSettings], AbstractAsyncContextManager[KinesisClient]]
     open_leases: Callable[[Settings, MeterProvider], AbstractAsyncContextManager[LeaseStore]]
     open_sink: Callable[[Settings, Observer, MeterProvider, Tracer | None], AbstractAsyncContextManager[Destination]]
     open_consumer: OpenConsumer
+    open_reader: OpenReader | None = None
     room: Room = field(default_factory=Room)
 
 

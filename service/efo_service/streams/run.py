@@ -6,6 +6,8 @@ sink, Kinesis, lease store, consumer     opened in this order, closed in reverse
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final
 
@@ -13,7 +15,7 @@ import structlog
 import trio
 
 from efo.consumer.shard_task import ShardReader
-from efo.events import Event, Observer, StreamIdentified
+from efo.events import Event, Observer, StreamIdentified, ignore_events
 from efo.exception_groups import collapse_groups
 from efo.kinesis.client import KinesisClient
 from efo.telemetry.combined import combine_observers
@@ -45,7 +47,9 @@ _UNSAVED_AFTER: Final = 60.0
 
 
 class StreamRun:
-    """Relays a stream until it is drained. `name`: of the stream in the configuration, and in the log.
+    """Relays a stream, or reads it in the way of `parts`, until it is drained.
+
+    `name`: of the stream in the configuration, and in the log.
 
     `reading`: set when its shards are listed, and its leases are of this stream. `is_retried`: the run before it was
     refused, so nothing is logged until then.
@@ -111,9 +115,8 @@ class StreamRun:
         # What happens while the sink and the lease store open is told too: a store that does not answer yet.
         reports = _Relayed(combine_observers(self._log, self.health, self._source))
         tracing = open_tracing(self._telemetry, settings.relay)
-        tracer = tracer_of(tracing.tracer_provider)
         async with (
-            parts.open_sink(settings, reports, self._telemetry.meter_provider, tracer) as destination,
+            self._open_reader(reports, tracing) as (read, identifies),
             parts.open_kinesis(settings.kinesis) as kinesis,
             parts.open_leases(settings, self._telemetry.meter_provider) as leases,
             open_metrics(settings) as cloudwatch,
@@ -122,9 +125,7 @@ class StreamRun:
             told = combine_observers(self._log, self._source)
             if self.is_retried:
                 told = HeldBack(told, self.reading.set)
-            reports.observer = observer = combine_observers(
-                self.health, told, instruments, cloudwatch, _Identifies(destination)
-            )
+            reports.observer = observer = combine_observers(self.health, told, instruments, cloudwatch, identifies)
             opening = parts.open_consumer(
                 kinesis,
                 application=settings.consumer.application,
@@ -138,7 +139,22 @@ class StreamRun:
             async with opening as consumer:
                 self._status.consumer = self._consumer = consumer
                 self._source.consumer = self._actions.consumer = consumer
-                await consumer.run(_reader(settings, destination, tracing, parts.room))
+                await consumer.run(read)
+
+    @asynccontextmanager
+    async def _open_reader(
+        self, observer: Observer, tracing: OtelTracing
+    ) -> AsyncIterator[tuple[ShardReader, Observer]]:
+        """Open what reads the shards; with it an observer for what it wants to know."""
+        settings, parts, meters = self.settings, self._parts, self._telemetry.meter_provider
+        if parts.open_reader is not None:
+            stop = partial(self.drain, settings.service.drain_seconds)
+            async with parts.open_reader(settings, meters, stop) as read:
+                yield read, ignore_events
+        else:
+            tracer = tracer_of(tracing.tracer_provider)
+            async with parts.open_sink(settings, observer, meters, tracer) as destination:
+                yield _reader(settings, destination, tracing, parts.room), _Identifies(destination)
 
 
 def names(settings: Settings) -> dict[str, str]:

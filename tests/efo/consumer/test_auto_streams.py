@@ -110,3 +110,23 @@ async def test_a_stream_changes_to_auto_and_back_while_it_is_read(
             assert reading.numbers[key] == sorted(reading.numbers[key])
         if key_concurrency == 1:
             assert all(marks == sorted(marks) for marks in reading.order.values())
+
+
+async def test_an_aggregate_of_the_kpl_is_whole_although_it_looks_like_one_of_an_old_shard_map(
+    autojump_clock: trio.testing.MockClock, read_mode: str
+) -> None:
+    """All hash keys are of the only ancestor, the first of its shard: on any other stream, the KPL puts it again."""
+    reading = Reading()
+    async with FakeKinesis() as fake:
+        fake.create_stream(STREAM, 1, distribution="AUTO")
+        fake.split(STREAM, fake.open_shards(STREAM)[0])
+        putting = Putting(fake, (AGGREGATE_KEY, AGGREGATE_KEY))  # one in each shard
+        putting.by_kinesis()
+        async with (
+            open_worker(fake.kinesis(STREAM), MemoryLeaseStore(), ConsumerSettings()) as consumer,
+            trio.open_nursery() as nursery,
+        ):
+            nursery.start_soon(consumer.run, Handler(record_handler=reading))
+            await trio.sleep(30)
+            consumer.drain()
+    assert reading.keys == putting.expected

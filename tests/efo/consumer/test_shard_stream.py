@@ -471,6 +471,24 @@ async def test_records_may_be_acked_in_any_order(autojump_clock):
         assert env.received == [2, 3, 4]
 
 
+async def test_a_checkpoint_is_saved_at_once_on_request(autojump_clock):
+    saved = []
+
+    async def read(shard: ShardStream) -> None:
+        async for batch in shard:
+            shard.ack_to(Checkpoint(batch.records[0].sequence_number))
+            started = trio.current_time()
+            await shard.save()
+            saved.append((await env.checkpoint(), trio.current_time() - started))
+            with pytest.raises(ConfigurationError, match="LATEST"):
+                shard.ack_to(Checkpoint.LATEST)
+
+    async with open_environment() as env, env.consuming(read):
+        numbers = env.put(*range(3))
+        await trio.sleep(0.5)
+        assert saved == [(Checkpoint(numbers[0]), 0)]
+
+
 # --- selected shards, and start positions ------------------------------------------------------------------
 
 

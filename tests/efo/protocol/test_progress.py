@@ -187,11 +187,36 @@ def test_ack_through_a_record_acks_everything_before_it():
     assert progress.ack_through(batches[2]) == [2]
 
 
+def test_ack_to_a_checkpoint_needs_no_batch_and_no_record_with_that_number():
+    progress = Progress()
+    for number in range(3):
+        first = 10 * number + 1
+        progress.delivered(batch(number, [(first, 0), (first, 1), (first + 4, 0)], first + 8))
+    assert progress.ack_to(Checkpoint("13")) == [0]
+    assert progress.checkpoint == Checkpoint("13")
+    assert progress.ack_to(Checkpoint("11", 1)) == []
+    assert progress.checkpoint == Checkpoint("13")
+    assert progress.ack_to(Checkpoint("15")) == [1]
+    assert progress.checkpoint == Checkpoint("19")
+    assert progress.ack_to(Checkpoint("21", 1)) == []
+    assert progress.checkpoint == Checkpoint("21", 1)
+
+
+def test_ack_to_a_checkpoint_ahead_of_what_was_delivered_acks_what_was_delivered():
+    progress = Progress(Checkpoint("2"))
+    progress.delivered(batch(0, [(5, 0)], 6))
+    assert progress.ack_to(Checkpoint("99")) == [0]
+    assert progress.checkpoint == Checkpoint("6")
+    assert progress.ack_to(Checkpoint("99")) == []
+    assert progress.checkpoint == Checkpoint("6")
+
+
 def test_a_restart_forgets_the_batches_in_flight():
     progress = Progress()
     before = batch(0, [(5, 0), (6, 0)], 6)
     progress.delivered(before)
     progress.ack_records(before, [0])
+    progress.ack_to(Checkpoint("5"))
     progress.restart(Checkpoint("2"))
     assert (progress.checkpoint, progress.is_idle) == (Checkpoint("2"), True)
     progress.delivered(batch(1, [(3, 0)], 3))
