@@ -7,7 +7,7 @@ from itertools import count, islice
 
 import pytest
 
-from efo_service.relay.relay import _ShardRelay
+from efo_service.relay.relay import ShardRelay
 from efo_service.relay.write_buffer import WriteBuffer
 from proofs.simulation import readers
 from proofs.simulation.plan import Refusals, plan
@@ -28,7 +28,7 @@ def test_a_lost_dead_letter_breaks_a_guarantee(monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_dead_letters_after_the_other_records_break_a_guarantee(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def commit(relay: _ShardRelay) -> None:
+    async def commit(relay: ShardRelay) -> None:
         group = relay._committing = relay._buffer.take()
         relay._buffer_taken.unpark_all()
         assert group is not None
@@ -40,7 +40,7 @@ def test_dead_letters_after_the_other_records_break_a_guarantee(monkeypatch: pyt
         relay._committing = None
         relay._shard.ack_through(group.batch, group.end)
 
-    monkeypatch.setattr(_ShardRelay, "_commit", commit)
+    monkeypatch.setattr(ShardRelay, "_commit", commit)
     assert any(problems("dead_letter", 40))
 
 
