@@ -1,4 +1,4 @@
-"""A sink of another package, for tests: it keeps nothing but the order of its write buffer, and can be down."""
+"""A sink of another package, for tests: it keeps nothing but the number of records, and can be down."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import trio
 
 from efo_service.relay.errors import SinkFullError
-from efo_service.relay.write_buffer import WriteBuffer
+from efo_service.relay.sink import Part
 
 
 class MemorySink:
@@ -23,35 +23,19 @@ class MemorySink:
 
 
 class MemoryShardSink:
-    position = None
+    position = refusal = None
 
     def __init__(self, sink: MemorySink) -> None:
         self._sink = sink
-        self._buffer = WriteBuffer(self.size, None)
 
-    @property
-    def pending_records(self):
-        return len(self._buffer.records)
+    def prepare(self, records):
+        return Part(len(records), len(records))
 
-    @property
-    def pending_bytes(self):
-        return self._buffer.size
-
-    def size(self, records):
-        return len(records)
-
-    def refusal(self, _record):
-        return None
-
-    def write(self, batch):
-        self._buffer.add(batch)
-
-    async def commit(self):
+    async def commit(self, parts):
         await trio.lowlevel.checkpoint()
         if self._sink.is_down:
             raise SinkFullError("no space left")
-        self._sink.committed += len(self._buffer.records)
-        self._buffer.take()
+        self._sink.committed += sum(part.content for part in parts)
 
 
 SINKS: dict[str, MemorySink] = {}

@@ -36,8 +36,8 @@ from efo.kinesis.starting import StartingControlPlane
 from efo.kinesis.subscribe_limiter import LimitsSubscribes
 from efo.leases.opening import open_lease_store
 from efo.leases.store import LeaseStore
+from efo.protocol.backoff import Backoff
 from efo.protocol.joint_assignment import TableAssignment
-from efo.protocol.pacing import Backoff
 from efo.settings import ConsumerSettings, OnServiceError
 from efo.telemetry.combined import combine_observers
 from efo.telemetry.log import LoggingObserver

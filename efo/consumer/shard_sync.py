@@ -30,9 +30,9 @@ from efo.leases.keeper import LeaseKeeper
 from efo.leases.store import LeaseStore
 from efo.model import Checkpoint, HashKeyRange, Lease, Position, Shard
 from efo.protocol.audit import HashRangeAudit
+from efo.protocol.backoff import Backoff
 from efo.protocol.cleanup import deletable_leases
 from efo.protocol.lineage import ancestor_ranges, leases_to_create, parent_cycles, without_ancestors
-from efo.protocol.pacing import Backoff
 from efo.settings import ConsumerSettings, pinned
 
 AUDITS: Final = 20

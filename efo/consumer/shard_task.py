@@ -24,6 +24,7 @@ from efo.leases.keeper import HeldLease, LeaseKeeper
 from efo.leases.store import LeaseStore
 from efo.model import Checkpoint
 from efo.protocol.lineage import child_leases
+from efo.retrying import retry
 from efo.settings import ConsumerSettings
 
 ShardReader = Callable[[ShardStream], Awaitable[None]]
@@ -133,12 +134,4 @@ def _check_iterated(shard: ShardStream) -> None:
 
 async def _retry_until_written(write: Callable[[], Awaitable[object]]) -> None:
     """Write to the lease store, and retry while it is unavailable: a short outage must not end all shards."""
-    while True:
-        try:
-            await write()
-        except LeaseError as error:
-            if not error.retryable:
-                raise
-            await trio.sleep(STORE_RETRY_INTERVAL)
-        else:
-            return
+    await retry(write, lambda: STORE_RETRY_INTERVAL)

@@ -18,8 +18,8 @@ from efo.errors import EfoError, InternalFailureError, ServiceError, ThrottledEr
 from efo.events import Event, Observer, ShardsListed, StartDelayed
 from efo.kinesis.control_plane import ControlPlane
 from efo.model import FanOutConsumer, Shard, StreamDescription
+from efo.protocol.backoff import Backoff
 from efo.protocol.doubts import DOUBTS, is_odd
-from efo.protocol.pacing import Backoff
 
 T = TypeVar("T")
 

@@ -28,6 +28,7 @@ from efo.protocol.assignment.view import Assignment, AssignmentPlan
 from efo.protocol.expiry import Expiry
 from efo.protocol.joint_assignment import TableAssignment
 from efo.protocol.throughput import SMOOTHING
+from efo.retrying import retry
 
 __all__ = ["HeldLease", "LeaseKeeper"]
 
@@ -390,15 +391,8 @@ class LeaseKeeper:
         await self._writer.write(ReleaseLease(lease))
 
     async def _retry_until_written(self, write: Callable[[], Awaitable[None]]) -> None:
-        while True:
-            try:
-                await write()
-            except LeaseStoreUnavailableError:
-                await trio.sleep(min(self._interval(), RELEASE_RETRY))
-            except LeaseError:
-                return
-            else:
-                return
+        with suppress(LeaseError):  # the lease has another owner, or is gone
+            await retry(write, lambda: min(self._interval(), RELEASE_RETRY))
 
 
 async def _make_move(move: Callable[[], Awaitable[None]], failures: list[LeaseStoreUnavailableError]) -> None:

@@ -27,6 +27,7 @@ from efo.producer.buffer import REFUSED_WHOLE, Buffer, Request, Settled
 from efo.producer.entry import Entry, Stored, Unseen
 from efo.producer.settings import ProducerSettings, impossible_with_auto
 from efo.producer.shard_map import ShardMap
+from efo.protocol.backoff import Backoff
 from efo.protocol.service_errors import service_error
 
 LIST_INTERVAL: Final = 1.0
@@ -191,10 +192,9 @@ class Dispatcher:
         while True:
             with trio.move_on_after(AUTO_INTERVAL if self._buffer.is_auto else inf):
                 await self._stale.wait()
-            delay = LIST_INTERVAL
-            while (shards := await self._listed()) is None or not self._buffer.accepts(shards):
-                await trio.sleep(self._rng.uniform(delay / 2, delay))
-                delay = min(MAX_LIST_INTERVAL, 2 * delay)
+            backoff = Backoff(self._rng.random, initial=LIST_INTERVAL, limit=MAX_LIST_INTERVAL, jitter=0.5)
+            while (shards := await self._listed()) is None or not self._buffer.accepts(shards):  # noqa: ASYNC110 - no event
+                await trio.sleep(backoff.next())
             if self._stale.is_set() or not self._buffer.uses(shards):
                 self._shards = shards
                 self._changed.set()

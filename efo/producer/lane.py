@@ -12,10 +12,10 @@ from efo.producer.aggregate import AggregateBuilder
 from efo.producer.entry import Entry
 from efo.producer.settings import ProducerSettings
 from efo.producer.shard_rate import ShardRate
+from efo.protocol.backoff import backoff
 
 MAX_BACKOFF: Final = 5.0
 _FIRST_BACKOFF: Final = 0.1
-_MAX_DOUBLINGS: Final = 10
 SCANNED: Final = 1000
 """How many entries an ordered producer looks at, to find keys that are not in its request yet."""
 
@@ -127,9 +127,9 @@ class Lane:
             self._failures = 0
             return
         self.requeue(again, first=True)
-        longest = min(MAX_BACKOFF, _FIRST_BACKOFF * 2 ** min(self._failures, _MAX_DOUBLINGS))
         self._failures += 1
-        self._paused_until = max(self._paused_until, now + self._rng.uniform(0, longest))
+        delay = backoff(self._failures, initial=_FIRST_BACKOFF, limit=MAX_BACKOFF, random=self._rng.random)
+        self._paused_until = max(self._paused_until, now + delay)
 
     def expired(self, now: float, timeout: float) -> Iterable[Entry]:
         """Take the entries out of the queue whose first record was put at least `timeout` seconds ago."""

@@ -10,6 +10,7 @@ from typing import Final, Literal, get_args
 from efo.checks import check_async, check_count, check_number, shown
 from efo.errors import ConfigurationError
 from efo.model import Record
+from efo.protocol.backoff import backoff
 
 FinalAction = Literal["stop", "isolate", "skip", "dead_letter"]
 """What happens when retries are exhausted."""
@@ -114,8 +115,8 @@ def decide(
     """
     attempts = 1 if is_half and records > 1 else policy.attempts
     if (attempts is None or failures < attempts) and elapsed < policy.retry_for:
-        ceiling = min(policy.backoff_limit, policy.backoff * 2.0 ** min(failures - 1, 60))
-        return Decision("retry", min(ceiling * random(), policy.retry_for - elapsed))
+        delay = backoff(failures, initial=policy.backoff, limit=policy.backoff_limit, random=random)
+        return Decision("retry", min(delay, policy.retry_for - elapsed))
     if records > 1 and policy.then in ("skip", "dead_letter"):
         return Decision("split")
     return Decision(policy.then)

@@ -1,4 +1,4 @@
-"""Pacing: when a subscribe is allowed (rule R6), and the backoff after a failed one.
+"""Pacing: when a subscribe is allowed (rule R6).
 
 The service allows one SubscribeToShard per second for each (consumer, shard). It rejects a call within 5 s of the last
 success. AWS documents no limit for a consumer or an account, and KCL subscribes to all its shards at once. efo has a
@@ -20,11 +20,8 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
-
-from efo.errors import ClockSkewError, CredentialsError, EfoError, ExpiredCredentialsError, RejectedCredentialsError
 
 SHARD_INTERVAL: Final = 1.0
 """Seconds between two calls for one shard (AWS: one call per second per consumer and shard)."""
@@ -34,12 +31,6 @@ RENEWAL_OVERDUE_AFTER: Final = 5.0
 """Seconds that a renewal waits behind shards without a subscription. Then it is overdue."""
 OVERDUE_PER_FIRST: Final = 4
 """The number of overdue renewals that are granted for each shard without a subscription."""
-
-
-OF_CREDENTIALS: Final = (CredentialsError, ExpiredCredentialsError, RejectedCredentialsError, ClockSkewError)
-"""Errors that end when the credentials or the clock are right again. Whoever waits for that learns it at once."""
-CREDENTIALS_PAUSE: Final = 1.0
-"""The longest wait after such an error, in seconds. The credentials are looked for once a second, whoever asks."""
 
 
 @dataclass(slots=True)
@@ -119,31 +110,3 @@ class Pacer:
         if len(self._granted) == self._limit:
             earliest = max(earliest, self._granted[0] + self._period)
         return earliest
-
-
-class Backoff:
-    """Exponential backoff with full jitter (AWS Architecture Blog: "Exponential Backoff And Jitter").
-
-    `random`: returns a number from 0 to 1.
-    `initial`, `limit`: the upper bound of the first wait, and of every wait, in seconds.
-    """
-
-    __slots__ = ("_attempt", "_initial", "_limit", "_random")
-
-    def __init__(self, random: Callable[[], float], *, initial: float = 0.5, limit: float = 30.0) -> None:
-        self._random = random
-        self._initial = initial
-        self._limit = limit
-        self._attempt = 0
-
-    def next(self, error: EfoError | None = None) -> float:
-        """Return the seconds to wait now. `error`: why; while credentials are missing, the wait does not grow."""
-        if isinstance(error, OF_CREDENTIALS):
-            return CREDENTIALS_PAUSE * (1 + self._random()) / 2
-        ceiling = min(self._limit, self._initial * 2.0 ** min(self._attempt, 30))
-        self._attempt += 1
-        return ceiling * self._random()
-
-    def reset(self) -> None:
-        """Start again with the initial wait, after a success."""
-        self._attempt = 0

@@ -11,12 +11,11 @@ from pathlib import Path
 import trio
 
 from efo.errors import ConfigurationError
-from efo.model import Batch, Checkpoint, Record, checkpoint_of
-from efo_service.relay.errors import SinkError, SinkFencedError
+from efo.model import Checkpoint, Record, checkpoint_of
+from efo_service.relay.errors import SinkClosedError, SinkFencedError, SinkUnavailableError
 from efo_service.relay.mapping import RecordMapping
 from efo_service.relay.plugins import Options, SinkContext
-from efo_service.relay.sink import ShardSink, Sink
-from efo_service.relay.write_buffer import WriteBuffer
+from efo_service.relay.sink import Part, ShardSink, Sink
 
 _TABLES = """
     CREATE TABLE IF NOT EXISTS record (
@@ -149,44 +148,28 @@ class SqliteShardSink:
     ) -> None:
         self.position = position
         self._database, self._lock, self._shard, self._epoch, self._mapping = database, lock, shard, epoch, mapping
-        self._buffer = WriteBuffer(self.size, position)
+        self._is_closed = False
 
-    @property
-    def pending_records(self) -> int:
-        return len(self._buffer.records)
+    refusal = None  # a table takes what Kinesis takes
 
-    @property
-    def pending_bytes(self) -> int:
-        return self._buffer.size
-
-    def size(self, records: Sequence[Record]) -> int:
-        return sum(
-            sum(len(value) for value in self._row(record) if isinstance(value, str | bytes)) for record in records
+    def prepare(self, records: Sequence[Record]) -> Part:
+        rows = [self._row(record) for record in records]
+        return Part(
+            (rows, checkpoint_of(records[-1])), sum(len(v) for row in rows for v in row if isinstance(v, str | bytes))
         )
 
-    def refusal(self, record: Record) -> str | None:  # noqa: ARG002 - it refuses none
-        return None  # a table takes what Kinesis takes
-
-    def write(self, batch: Batch) -> None:
-        self._buffer.add(batch)
-
-    async def commit(self) -> None:
-        records = self._buffer.take()
-        if not records:
-            return
-        rows, last = [self._row(record) for record in records], checkpoint_of(records[-1])
-        try:
-            async with self._lock:
-                # It runs to its end once it has begun, also if this task is cancelled.
-                await trio.to_thread.run_sync(self._database.commit, self._shard, self._epoch, rows, last)
-        except BaseException:
-            self.close()
-            raise
+    async def commit(self, parts: Sequence[Part]) -> None:
+        if self._is_closed:
+            raise SinkClosedError(f"{self._shard[2]}: its sink is closed")
+        rows, last = [row for part in parts for row in part.content[0]], parts[-1].content[1]
+        async with self._lock:
+            # It runs to its end once it has begun, also if this task is cancelled.
+            await trio.to_thread.run_sync(self._database.commit, self._shard, self._epoch, rows, last)
         self.position = last
 
     def close(self) -> None:
-        """Drop what is not committed, and refuse more."""
-        self._buffer.close()
+        """Refuse more commits."""
+        self._is_closed = True
 
     def _row(self, record: Record) -> tuple[object, ...]:
         message = self._mapping.message(record)
@@ -198,8 +181,8 @@ class SqliteShardSink:
 
 @contextmanager
 def _errors() -> Iterator[None]:
-    """Translate SQLite's errors: the relay retries a SinkError for [relay] retry_seconds."""
+    """Translate SQLite's errors: the relay repeats what is retryable for [relay] retry_seconds."""
     try:
         yield
     except (OSError, sqlite3.Error) as error:
-        raise SinkError(f"SQLite: {error}") from error
+        raise SinkUnavailableError(f"SQLite: {error}") from error

@@ -64,8 +64,7 @@ async def kafka_rate(
         async def put(shard: str) -> None:
             async with sink.open("bench", shard) as shard_sink:
                 for batch in by_shard[shard]:
-                    shard_sink.write(batch)
-                    await shard_sink.commit()
+                    await shard_sink.commit([shard_sink.prepare(batch.records)])
 
         wall, cpu = time.monotonic(), time.process_time()
         async with trio.open_nursery() as nursery:

@@ -110,10 +110,10 @@ def measure_relay(settings: Callable[[int], Settings], count: int, size: int) ->
 
 async def _relay(settings: Settings, shard: DecodedShard) -> None:
     relay = settings.relay
-    async with open_sink(settings) as sink:
+    async with open_sink(settings) as destination:
         await relay_shard(
             shard,
-            sink,
+            destination,
             commit_records=relay.commit_records,
             commit_bytes=relay.commit_bytes,
             pace=CommitPace(relay.commit_seconds),

@@ -121,7 +121,7 @@ FIXED: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "R16: how long IAM may take to apply a change, and how soon credentials are looked for again, as users are told": (
         "efo.protocol.denials.GRACE",
-        "efo.protocol.pacing.CREDENTIALS_PAUSE",
+        "efo.protocol.backoff.CREDENTIALS_PAUSE",
     ),
     "R16: how long a start waits for what passes by itself, and how many odd answers are doubted": (
         "efo.consumer.opening.LEASE_STORE_SECONDS",

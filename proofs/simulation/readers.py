@@ -18,11 +18,12 @@ from efo.errors import IsolateShardError
 from efo.events import Observer
 from efo.model import Batch, Checkpoint, Record
 from efo.protocol.failure import DeadLetter
-from efo_service.relay.dead_letter import DeadLetteringSink, SkippingSink
+from efo_service.factories.log import RETRIES
+from efo_service.relay.destination import Destination, NoReports, SinkRetries, SkippingSink
 from efo_service.relay.errors import RecordRefusedError, SinkClosedError, SinkError, SinkFencedError, SinkFullError
 from efo_service.relay.failures import isolating
 from efo_service.relay.relay import relay_shard
-from efo_service.relay.sink import Sink
+from efo_service.relay.write_buffer import Refused as RefusedRecord
 from proofs.simulation.plan import MAX_TRANSIENT_FAILURES, Plan
 from proofs.simulation.sink import MemorySink
 from proofs.simulation.story import Acked, Handled, Line, Mark, Refused, Waited
@@ -38,6 +39,8 @@ POISON_FAILURES = 10**9
 """How often a poison record fails: always."""
 REFUSED_SHARE = 0.1
 """The share of records that a sink refuses, in worlds where it refuses some."""
+_NO_RETRIES = SinkRetries(seconds=0.0, isolates=False)
+"""A failure of a sink in memory isolates its shard."""
 HOLD_PROBABILITY = 0.8
 """How likely a handler that holds records returns HOLD."""
 
@@ -153,12 +156,13 @@ def reader(
             return _StreamReader(worker, add_line, handler, rng)
         case "sink":
             relay = _RelayReader(plan, worker, add_line)
-            relay.sink = sink.for_worker(relay.committed, relay.waited, failures.refusal)
+            into: Destination | None = None
             if plan.refusals == "dead_letter":
-                into = dead_letters.for_worker(relay.dead_lettered, relay.waited)
-                relay.sink = DeadLetteringSink(relay.sink, into, lambda _shard_id, _record, _reason: None)
+                into = Destination(dead_letters.for_worker(relay.dead_lettered, relay.waited), _NO_RETRIES)
             elif plan.refusals == "skip":
-                relay.sink = DeadLetteringSink(relay.sink, SkippingSink(), relay.skipped)
+                into = Destination(SkippingSink())
+            own = sink.for_worker(relay.committed, relay.waited, failures.refusal)
+            relay.destination = Destination(own, _NO_RETRIES, _Refusals(relay), into)
             return relay
         case kind:
             return _HandlerReader(plan, handler, observer, rng, by_record=kind == "records")
@@ -167,7 +171,7 @@ def reader(
 def log_reader(plan: Plan, process: WorkerProcess, log: WorkerLog) -> ShardReader:
     """Return the reader of one worker process that relays into the log."""
     relay = _RelayReader(plan, process.name, process.add_line)
-    relay.sink = log.sink
+    relay.destination = Destination(log.sink, replace(RETRIES, seconds=300.0))
     return relay
 
 
@@ -265,9 +269,10 @@ class _StreamReader:
 class _RelayReader:
     """The service's relay into a sink that keeps its position. Records take effect when they are committed."""
 
-    sink: Sink
+    destination: Destination
 
     def __init__(self, plan: Plan, worker: str, add_line: AddLine) -> None:
+        self.skips = plan.refusals == "skip"
         self._plan = plan
         self._worker = worker
         self._add_line = add_line
@@ -284,7 +289,7 @@ class _RelayReader:
     async def _relay(self, shard: _ObservedShard) -> None:
         try:
             await relay_shard(
-                shard, self.sink, commit_records=self._plan.commit_records, commit_bytes=self._plan.commit_bytes
+                shard, self.destination, commit_records=self._plan.commit_records, commit_bytes=self._plan.commit_bytes
             )
         except RecordRefusedError:
             self._add_line(Refused(self._worker, shard.shard_id, (), "isolated"))
@@ -294,7 +299,7 @@ class _RelayReader:
         """Add dead letters that are durable to the story."""
         self._add_line(Refused(self._worker, shard_id, marks(records), "dead_lettered"))
 
-    def skipped(self, shard_id: str, record: Checkpoint, _reason: str) -> None:
+    def skipped(self, shard_id: str, record: Checkpoint) -> None:
         """Add a record that is skipped to the story."""
         mark = (int(record.sequence_number), record.sub_sequence_number)
         self._add_line(Refused(self._worker, shard_id, (mark,), "skipped"))
@@ -306,6 +311,18 @@ class _RelayReader:
     def waited(self, shard_id: str) -> None:
         """Add a wait for another writer to the story."""
         self._add_line(Waited(self._worker, shard_id))
+
+
+class _Refusals(NoReports):
+    """Adds skipped records to the story. Dead letters are added when they are durable."""
+
+    def __init__(self, relay: _RelayReader) -> None:
+        self._relay = relay
+
+    def refused(self, shard_id: str, refused: RefusedRecord) -> None:
+        """Note a record that the sink refuses."""
+        if self._relay.skips:
+            self._relay.skipped(shard_id, refused.record)
 
 
 class _ObservedShard:

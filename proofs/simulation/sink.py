@@ -10,10 +10,9 @@ from typing import Literal
 
 import trio
 
-from efo.model import Batch, Checkpoint, Record, checkpoint_of
-from efo_service.relay.errors import SinkClosedError, SinkLockedError, SinkOrderError
-from efo_service.relay.sink import ShardSink
-from efo_service.relay.write_buffer import check_refusals
+from efo.model import Checkpoint, Record, checkpoint_of
+from efo_service.relay.errors import SinkClosedError, SinkLockedError
+from efo_service.relay.sink import Part, ShardSink
 
 Guard = Literal["lock", "fence"]
 """What happens to a second writer: it waits for the first, as in the log; or it fences the first, as with Kafka."""
@@ -108,51 +107,28 @@ class MemoryShardSink:
         self._state = state
         self._shard_id = shard_id
         self._on_commit = on_commit
-        self._records: tuple[Record, ...] = ()
-        self._written = state.position
 
     @property
     def position(self) -> Checkpoint | None:
         """The position of the last commit."""
         return self._state.position
 
-    @property
-    def pending_records(self) -> int:
-        """How many records the write buffer has."""
-        return len(self._records)
-
-    @property
-    def pending_bytes(self) -> int:
-        """How many bytes the write buffer has."""
-        return self.size(self._records)
-
-    def size(self, records: Sequence[Record]) -> int:
-        """Return how many bytes the values of some records have."""
-        return sum(len(record.data) for record in records)
-
     def refusal(self, record: Record) -> str | None:
         """Return why this sink refuses the record, None if it takes it."""
         return self._refusal(record)
 
-    def write(self, batch: Batch) -> None:
-        """Add a batch to the write buffer. Raises SinkOrderError."""
-        if not batch.records:
-            return
-        check_refusals(self, batch)
-        if self._written is not None and checkpoint_of(batch.records[0]) <= self._written:
-            raise SinkOrderError(f"{self._shard_id}: a batch starts at or before {self._written}, which is written")
-        self._written = checkpoint_of(batch.records[-1])
-        self._records += batch.records
+    def prepare(self, records: Sequence[Record]) -> Part:
+        """Return the records as they are."""
+        return Part(tuple(records), sum(len(record.data) for record in records))
 
-    async def commit(self) -> None:
-        """Make the write buffer and its position durable in one step. Raises SinkClosedError."""
-        records, self._records = self._records, ()
+    async def commit(self, parts: Sequence[Part]) -> None:
+        """Make the records and their position durable in one step. Raises SinkClosedError."""
+        records = tuple(record for part in parts for record in part.content)
         await self._sleep()  # a cancellation here leaves nothing durable
         if self._state.epoch != self.epoch:
             raise SinkClosedError(f"{self._shard_id}: another writer has it open")
-        if records:
-            self._state.position = checkpoint_of(records[-1])
-            self._on_commit(self._shard_id, records)
+        self._state.position = checkpoint_of(records[-1])
+        self._on_commit(self._shard_id, records)
         await self._sleep()  # a cancellation here leaves everything durable, but the caller does not know it
 
     async def _sleep(self) -> None:

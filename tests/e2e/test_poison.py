@@ -33,7 +33,7 @@ def lines_of(files) -> list[dict]:
 
 async def test_a_poison_record_isolates_its_shard_and_the_others_go_on(fake, files):
     put_poison(fake)
-    async with running(files, **UTF8, EFO_CONSUMER__SHARD_COOLDOWN_SECONDS="0.5") as efo:
+    async with running(files, **UTF8, EFO_CONSUMER__SHARD_COOLDOWN_SECONDS="3") as efo:
         url = (await efo.logged("started"))["url"]
         isolated = await efo.logged("shard_isolated")
         shard_id = isolated["shard_id"]

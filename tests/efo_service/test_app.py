@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from efo.consumer.status import ConsumerStatus, IsolatedShard, status_of
 from efo.errors import AccessDeniedError
-from efo.events import ConsumerOpened, ConsumerReady, EventReceived, ShardStarted
+from efo.events import ConsumerOpened, ConsumerReady, EventReceived, ShardStarted, ignore_events
 from efo.kinesis.client import KinesisClient
 from efo.leases.stores.memory import MemoryLeaseStore
 from efo.model import Batch, Checkpoint, Record
@@ -28,6 +28,10 @@ from efo_service.app import run
 from efo_service.config.settings import Settings
 from efo_service.config.streams import Configuration
 from efo_service.errors import DrainDeadlineError, UnavailableError
+from efo_service.factories.sinks import _Reports
+from efo_service.relay.destination import Destination
+from efo_service.relay.measured import SinkMeter
+from efo_service.relay.sink import Part
 from efo_service.streams.parts import Parts
 from efo_service.telemetry.sdk import telemetry
 from tests.readings import NOW, FakeReadings
@@ -76,20 +80,12 @@ class FakeShard:
 
 
 class FakeShardSink:
-    position = None
+    position = refusal = None
 
-    def __init__(self) -> None:
-        self.pending_records = 0
-        self.pending_bytes = 0
+    def prepare(self, records) -> Part:
+        return Part(records, len(records))
 
-    def size(self, records) -> int:
-        return len(records)
-
-    def write(self, batch: Batch) -> None:
-        self.pending_records += len(batch.records)
-
-    async def commit(self) -> None:
-        self.pending_records = 0
+    async def commit(self, parts) -> None:
         await trio.lowlevel.checkpoint()
 
 
@@ -109,7 +105,7 @@ class FakeParts:
         return Parts(
             self.open_kinesis,
             self.open_leases,
-            lambda *_: nullcontext(self),
+            self.open_destination,
             self.open_consumer,
         )
 
@@ -120,6 +116,10 @@ class FakeParts:
             yield value
         finally:
             self.events.append(f"{name} closed")
+
+    def open_destination(self, settings, _observer, meter_provider, tracer):
+        meter = SinkMeter("efo_log", settings.topic, meter_provider, tracer)
+        return nullcontext(Destination(self, reports=_Reports(meter, ignore_events, "isolate")))
 
     def open_kinesis(self, settings):
         async def nothing(*_: object) -> None: ...

@@ -6,42 +6,26 @@ import json
 import re
 import shutil
 import subprocess
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import pytest
-import trio
 from prometheus_client import Counter, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from efo.telemetry.observer import OtelObserver
 from efo_service.relay.errors import SinkFullError
-from efo_service.relay.measured import MeasuredSink, SinkRetries
+from efo_service.relay.measured import SinkMeter
 from efo_service.spark.pipeline.metrics import PipelineMetrics
 from efo_service.telemetry.sdk import telemetry
 from efo_service.web.probe import ServiceAddress
 from efo_service.web.readiness import WorkerReadiness, measure_readiness
 from efo_service.workers.endpoints import WorkerEndpoints
 from tests.efo.telemetry.test_observer import EVERY_EVENT
-from tests.efo_service.test_app import BATCH, SHARD, FakeShardSink
 from tests.paths import ROOT
 from tools.prometheus_rules import ALERTS, KUBERNETES, RECORDINGS, RULES, render, render_for_kubernetes
 
-
-class FakeSink:
-    @asynccontextmanager
-    async def open(self, stream, shard_id, checkpoint):
-        yield FakeShardSink()
-
-
 RUNBOOK = (ROOT / "docs/runbook.md").read_text()
 PROGRESS = {"query": "records", "batch_id": 0, "rows": 1, "rows_written": 1, "late_rows": 0, "seconds": 0.1, "lag": 0}
-
-
-async def commit(sink: MeasuredSink) -> None:
-    async with sink.open("s", SHARD) as shard:
-        shard.write(BATCH)
-        await shard.commit()
 
 
 @pytest.fixture
@@ -53,9 +37,10 @@ def scrape() -> str:
             observe(event)
         measure_readiness(lambda: [WorkerReadiness("s", "a", is_ready=True)], sdk.meter_provider)
         PipelineMetrics(sdk.meter_provider)(PROGRESS)
-        sink = MeasuredSink(FakeSink(), system="efo", topic="s", meter_provider=sdk.meter_provider)
-        trio.run(commit, sink)
-        SinkRetries("efo", "s", sdk.meter_provider).add(SinkFullError("no space"))
+        meter = SinkMeter("efo", "s", sdk.meter_provider)
+        meter.retried(SinkFullError("no space"))
+        with meter.commit(2):
+            pass
         sdk.registry.register(WorkerEndpoints(ServiceAddress("127.0.0.1", 8080), lambda: {"w-1-1": None}))
         restarts = Counter("efo_worker_restarts", "Restarts of workers that ended.", ["worker"], registry=sdk.registry)
         restarts.labels("w-1-1").inc()

@@ -25,6 +25,7 @@ from proofs.local_servers.processes import free_port
 from proofs.situations.situation import Cases, Outcome
 from tests.efo_service.relay.object_log.logs import SHARD, Log, make_records
 from tests.efo_service.relay.object_log.logs import STREAM as LOGGED
+from tests.efo_service.relay.relaying import relay_all
 
 cases = Cases("answers", seconds=240)
 
@@ -68,9 +69,8 @@ def _register(how: str, name: str, spoil: Callable[[bytes], bytes]) -> None:
         log.append(log.writer(), 3)
         store.spoil = _Damaged(name, spoil, 8)
         with patch.object(object_log, "open_store", lambda _url: store):
-            async with open_sink(_settings()) as sink, sink.open(LOGGED, SHARD) as shard:
-                shard.write(Batch("s", SHARD, make_records(2, 3), "9", 0, 0))
-                await shard.commit()
+            async with open_sink(_settings()) as destination:
+                await relay_all(destination, Batch("s", SHARD, make_records(2, 3), "9", 0, 0))
         store.spoil = lambda _key, content: content
         return Outcome(f"the log ends at {log.check()}", log.check() == 5)
 

@@ -192,23 +192,17 @@ _PACKAGE: Final = """
 from contextlib import asynccontextmanager
 import sys, time, trio
 from efo.model import Checkpoint
-from efo_service.relay.write_buffer import WriteBuffer
+from efo_service.relay.sink import Part
 
 class Shard:
     def __init__(self):
-        self._buffer = WriteBuffer(len)
         self._position = None
     position = property(lambda self: POSITION)
-    pending_records = property(lambda self: len(self._buffer.records))
-    pending_bytes = property(lambda self: self._buffer.size)
-    def size(self, records): return len(records)
-    def refusal(self, record): return None
-    def write(self, batch): self._buffer.add(batch)
-    async def commit(self):
+    refusal = None
+    def prepare(self, records): return Part(records[-1].sequence_number, len(records))
+    async def commit(self, parts):
         COMMIT
-        records = self._buffer.take()
-        if records:
-            self._position = Checkpoint(records[-1].sequence_number)
+        self._position = Checkpoint(parts[-1].content)
 
 class Sink:
     def open(self, stream, shard_id, checkpoint): return self._open()

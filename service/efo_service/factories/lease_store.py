@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from efo.arn import parse_stream
-from efo.errors import LeaseStoreUnavailableError, MissingExtraError
+from efo.errors import EfoError, LeaseStoreUnavailableError, MissingExtraError
 from efo.leases.inspection import Inspectable
 from efo.leases.store import LeaseStore
 from efo.leases.stores.sqlite.store import SqliteLeaseStore
+from efo.retrying import retry
 from efo.telemetry.outages import Outage
 from efo_service.config.dynamodb import tags_of
 from efo_service.config.leases import LeaseSettings
@@ -145,20 +146,18 @@ def _server(settings: Settings) -> PostgresLeaseStore | RedisLeaseStore:
 
 async def _retry_until_open(stack: AsyncExitStack, make: Callable[[], _Opening], seconds: float) -> LeaseStore:
     """Open a store, and retry while its server is starting. Raises LeaseStoreUnavailableError after `seconds`."""
-    deadline = trio.current_time() + seconds
     outage = Outage("lease_store")
-    while True:
-        try:
-            store = await stack.enter_async_context(make())
-        except LeaseStoreUnavailableError as error:
-            if trio.current_time() + _PAUSE >= deadline:
-                raise LeaseStoreUnavailableError(
-                    f"{error}: retried for {seconds:g} s, see [leases] start_seconds"
-                ) from error
-            for began in outage.failed("", trio.current_time(), error.error_type, str(error)):
-                log_outage(began)
-        else:
-            for ended in outage.succeeded("", trio.current_time()):
-                log_outage(ended)
-            return store
-        await trio.sleep(_PAUSE)
+
+    def failed(error: EfoError, _delay: float) -> None:
+        for began in outage.failed("", trio.current_time(), error.error_type, str(error)):
+            log_outage(began)
+
+    try:
+        store = await retry(
+            lambda: stack.enter_async_context(make()), lambda: _PAUSE, seconds=seconds, on_failure=failed
+        )
+    except LeaseStoreUnavailableError as error:
+        raise LeaseStoreUnavailableError(f"{error}: retried for {seconds:g} s, see [leases] start_seconds") from error
+    for ended in outage.succeeded("", trio.current_time()):
+        log_outage(ended)
+    return store

@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Final
 
 import structlog
 import trio
@@ -14,21 +15,23 @@ import trio
 from efo.exception_groups import collapse_groups
 from efo_service.config.relay import RelaySettings
 from efo_service.config.settings import Settings
-from efo_service.relay.errors import SinkError
+from efo_service.relay.destination import Destination, SinkReports, SinkRetries
+from efo_service.relay.errors import SinkError, SinkFullError
 from efo_service.relay.log.consistency import check_topic
 from efo_service.relay.log.maintenance import Maintenance, MaintenanceReport
 from efo_service.relay.log.retention import RetentionRules
 from efo_service.relay.log.sink import LOCK_TIMEOUT, LogSink
 from efo_service.relay.mapping import Extractor
-from efo_service.relay.retrying import OnRecovery, OnRetry
-from efo_service.relay.sink import Sink
+
+RETRIES: Final = SinkRetries(errors=(SinkFullError,), initial=1.0, limit=30.0, jitter=0.0, isolates=False)
+"""A full disk. Each try writes all records of the commit again, and maintenance, which frees space, needs the disk."""
 
 
 @asynccontextmanager
 async def open_log(
-    settings: Settings, topic: str, extract: Extractor | None, *, on_retry: OnRetry, on_recovery: OnRecovery
-) -> AsyncIterator[Sink]:
-    """Open a topic of the log as a sink, and run its maintenance.
+    settings: Settings, topic: str, extract: Extractor | None, reports: SinkReports
+) -> AsyncIterator[Destination]:
+    """Open a topic of the log as a destination, and run its maintenance.
 
     Raises LogIncompleteError if its catalog and its directories prove that records are missing, and SinkError.
     """
@@ -44,15 +47,8 @@ async def open_log(
         return maintenance.run(time.time(), check_cancelled)
 
     async with maintained(run_pass, topic, settings.relay.maintenance_interval):
-        yield LogSink(
-            root,
-            topic,
-            lock_timeout=lock_timeout,
-            retry_seconds=settings.relay.retry_seconds,
-            extract=extract,
-            on_retry=on_retry,
-            on_recovery=on_recovery,
-        )
+        sink = LogSink(root, topic, lock_timeout=lock_timeout, extract=extract)
+        yield Destination(sink, replace(RETRIES, seconds=settings.relay.retry_seconds), reports)
 
 
 def retention_rules(relay: RelaySettings) -> RetentionRules:

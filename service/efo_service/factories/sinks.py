@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from functools import partial
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
 from typing import Final
 
 from opentelemetry.metrics import MeterProvider, NoOpMeterProvider
+from opentelemetry.trace import Tracer
 
 from efo.arn import parse_stream
 from efo.events import Observer, RecordDeadLettered, RecordSkipped, SinkRecovered, SinkRetried, ignore_events
-from efo.model import Checkpoint
 from efo_service.config.settings import Settings
 from efo_service.errors import UnavailableError
 from efo_service.factories.kafka import kafka_options
-from efo_service.relay.dead_letter import DeadLetteringSink, OnDeadLetter, SkippingSink
+from efo_service.relay.destination import Destination, SinkReports, SinkRetries, SkippingSink
 from efo_service.relay.errors import RecordRefusedError, SinkError
 from efo_service.relay.jsonlines import open_json_lines
 from efo_service.relay.mapping import Extractor, load_extractor
-from efo_service.relay.measured import SinkRetries
+from efo_service.relay.measured import SinkMeter
 from efo_service.relay.plugins import SinkContext, open_plugin
-from efo_service.relay.retrying import RetryingSink
-from efo_service.relay.sink import Sink
+from efo_service.relay.write_buffer import Refused
 
 SYSTEMS: Final = {"log": "efo_log", "jsonl": "efo_jsonl", "kafka": "kafka"}
 """The name of each kind of sink in metrics (OpenTelemetry: messaging.system). Others have their own."""
@@ -30,45 +29,52 @@ SYSTEMS: Final = {"log": "efo_log", "jsonl": "efo_jsonl", "kafka": "kafka"}
 
 @asynccontextmanager
 async def open_sink(
-    settings: Settings, observer: Observer = ignore_events, meter_provider: MeterProvider | None = None
-) -> AsyncIterator[Sink]:
+    settings: Settings,
+    observer: Observer = ignore_events,
+    meter_provider: MeterProvider | None = None,
+    tracer: Tracer | None = None,
+) -> AsyncIterator[Destination]:
     """Open the sink of [relay], with what happens to records that it refuses.
 
     `observer`: gets an event for each record that is skipped or dead-lettered, and for each retry of the sink.
-    `meter_provider`: counts these retries, and the requests to an object store. Raises ConfigurationError, SinkError.
+    `meter_provider`: counts what the sink does, and the requests to an object store. `tracer`: makes a span of each
+    commit. Raises ConfigurationError, SinkError.
     """
     relay = settings.relay
     extract = load_extractor(relay.trace_extractor) if relay.trace_extractor else None
     meters = NoOpMeterProvider() if meter_provider is None else meter_provider
     system = SYSTEMS.get(relay.sink, relay.sink)
-    log = _SinkReport(SinkRetries(system, settings.topic, meters), observer)
-    on_refused = partial(_report_refused_record, observer, relay.refused_record_action)
-    if relay.sink == "kafka":
-        async with _open_kafka(settings, extract, on_refused, log) as sink:
-            yield sink
-        return
-    async with _open(settings, extract, log, meters) as sink:
+    action = relay.refused_record_action
+    reports = _Reports(SinkMeter(system, settings.topic, meters, tracer), observer, action)
+    async with _open(settings, extract, reports, meters) as destination:
         if relay.dead_letters is not None:
-            log = _SinkReport(SinkRetries(system, relay.dead_letters, meters), observer)
-            async with _open_log(settings, relay.dead_letters, extract, log, meters) as dead_letters:
-                yield DeadLetteringSink(sink, dead_letters, on_refused)
+            of_letters = _Reports(SinkMeter(system, relay.dead_letters, meters), observer, action)
+            opening = _open_kafka if relay.sink == "kafka" else _open_log
+            async with opening(settings, relay.dead_letters, extract, of_letters, meters) as dead_letters:
+                yield replace(destination, dead_letters=dead_letters)
+        elif relay.refused_record_action == "skip":
+            yield replace(destination, dead_letters=Destination(SkippingSink()))
         else:
-            yield _skipping(sink, on_refused) if relay.refused_record_action == "skip" else sink
+            yield destination
 
 
 @asynccontextmanager
 async def _open(
-    settings: Settings, extract: Extractor | None, log: _SinkReport, meters: MeterProvider
-) -> AsyncIterator[Sink]:
+    settings: Settings, extract: Extractor | None, reports: SinkReports, meters: MeterProvider
+) -> AsyncIterator[Destination]:
     relay = settings.relay
+    retries = SinkRetries(seconds=relay.retry_seconds)
     match relay.sink:
         case "log":
-            async with _open_log(settings, settings.topic, extract, log, meters) as sink:
-                yield sink
+            async with _open_log(settings, settings.topic, extract, reports, meters) as destination:
+                yield destination
+        case "kafka":
+            async with _open_kafka(settings, settings.topic, extract, reports, meters) as destination:
+                yield destination
         case "jsonl":
             path = None if relay.writes_to_stdout else relay.jsonl_file
             async with open_json_lines(path, encoding=relay.jsonl_encoding, extract=extract) as sink:
-                yield _retrying(sink, relay.retry_seconds, log)
+                yield Destination(sink, retries, reports)
         case name:
             context = SinkContext(
                 stream=settings.kinesis.stream_name,
@@ -78,40 +84,33 @@ async def _open(
                 extract=extract,
             )
             async with open_plugin(name, relay.options, context) as sink:
-                yield _retrying(sink, relay.retry_seconds, log)
-
-
-def _retrying(sink: Sink, seconds: float, log: _SinkReport) -> RetryingSink:
-    return RetryingSink(sink, seconds=seconds, isolating_errors=(), on_retry=log.retried, on_recovery=log.recovered)
+                yield Destination(sink, retries, reports)
 
 
 def _open_log(
-    settings: Settings, topic: str, extract: Extractor | None, log: _SinkReport, meters: MeterProvider
-) -> AbstractAsyncContextManager[Sink]:
+    settings: Settings, topic: str, extract: Extractor | None, reports: SinkReports, meters: MeterProvider
+) -> AbstractAsyncContextManager[Destination]:
     if settings.relay.is_on_object_store:
         from efo_service.factories.object_log import open_object_log  # noqa: PLC0415 - the same
 
-        return open_object_log(
-            settings, topic, extract, on_retry=log.retried, on_recovery=log.recovered, meter_provider=meters
-        )
+        return open_object_log(settings, topic, extract, reports, meters)
     from efo_service.factories.log import open_log  # noqa: PLC0415 - pyarrow is slow to import, only if it is used
 
-    return open_log(settings, topic, extract, on_retry=log.retried, on_recovery=log.recovered)
+    return open_log(settings, topic, extract, reports)
 
 
 @asynccontextmanager
 async def _open_kafka(
-    settings: Settings, extract: Extractor | None, on_refused: OnDeadLetter, log: _SinkReport
-) -> AsyncIterator[Sink]:
-    """Open the Kafka sink with its dead-letter topic. Temporary errors are retried."""
+    settings: Settings, topic: str, extract: Extractor | None, reports: SinkReports, _meters: MeterProvider
+) -> AsyncIterator[Destination]:
+    """Open a Kafka topic. Temporary errors are retried."""
     try:
         from efo_service.relay.kafka import errors as kafka_errors  # noqa: PLC0415 - an extra, may not be installed
         from efo_service.relay.kafka import sink as kafka  # noqa: PLC0415 - an extra, may not be installed
     except ImportError as error:
         raise UnavailableError("Kafka's client is not installed: pip install 'efo[service,kafka]'") from error
     options = settings.relay.kafka
-    opening = partial(
-        kafka.open_kafka,
+    opening = kafka.open_kafka(
         kafka_options(options),
         application=settings.consumer.application,
         stream=settings.kinesis.stream_name,
@@ -119,49 +118,41 @@ async def _open_kafka(
         profile=settings.kinesis.profile,
         proxy_url=settings.kinesis.proxy,
         extract=extract,
+        topic=topic,
+        for_dead_letters=topic == settings.relay.dead_letters,
     )
-    async with AsyncExitStack() as stack:
-        sink: Sink = await stack.enter_async_context(opening(topic=settings.topic))
-        if settings.relay.dead_letters is not None:
-            dead_letters = await stack.enter_async_context(
-                opening(topic=settings.relay.dead_letters, for_dead_letters=True)
-            )
-            sink = DeadLetteringSink(sink, dead_letters, on_refused)
-        elif settings.relay.refused_record_action == "skip":
-            sink = _skipping(sink, on_refused)
-        isolating_errors = (kafka_errors.KafkaFencedError, kafka_errors.KafkaFatalError)
-        yield RetryingSink(
-            sink,
-            seconds=options.retry_seconds,
-            isolating_errors=isolating_errors,
-            on_retry=log.retried,
-            on_recovery=log.recovered,
-        )
+    retries = SinkRetries(
+        seconds=options.retry_seconds,
+        isolating_errors=(kafka_errors.KafkaFencedError, kafka_errors.KafkaFatalError),
+    )
+    async with opening as sink:
+        yield Destination(sink, retries, reports)
 
 
-def _skipping(sink: Sink, on_refused: OnDeadLetter) -> Sink:
-    """Return a sink that skips the records that `sink` refuses."""
-    return DeadLetteringSink(sink, SkippingSink(), on_refused)
+class _Reports:
+    """Reports what a sink does as events, and counts it. Implements SinkReports.
 
+    `action`: what happens to a record that the sink refuses.
+    """
 
-def _report_refused_record(observer: Observer, action: str, shard_id: str, record: Checkpoint, reason: str) -> None:
-    event = RecordSkipped if action == "skip" else RecordDeadLettered
-    error_type = RecordRefusedError.error_type
-    observer(event(shard_id, record.sequence_number, record.sub_sequence_number, error_type, reason))
-
-
-class _SinkReport:
-    """Reports the retries of a sink as events, and counts them."""
-
-    def __init__(self, retries: SinkRetries, observer: Observer) -> None:
-        self._retries = retries
+    def __init__(self, meter: SinkMeter, observer: Observer, action: str) -> None:
+        self._meter = meter
         self._observer = observer
+        self._action = action
+        self.commit = meter.commit
 
     def retried(self, shard_id: str, error: SinkError, seconds: float) -> None:
         """Note that a shard's sink failed, and is tried again in some seconds."""
-        self._retries.add(error)
+        self._meter.retried(error)
         self._observer(SinkRetried(shard_id, error.error_type, str(error), seconds))
 
     def recovered(self, shard_id: str) -> None:
-        """Note that a shard's sink works again."""
+        """Note that a shard's sink works again, after it failed."""
         self._observer(SinkRecovered(shard_id))
+
+    def refused(self, shard_id: str, refused: Refused) -> None:
+        """Note that a record that the sink refuses was dead-lettered or skipped."""
+        at, reason = refused
+        event = RecordSkipped if self._action == "skip" else RecordDeadLettered
+        error_type = RecordRefusedError.error_type
+        self._observer(event(shard_id, at.sequence_number, at.sub_sequence_number, error_type, reason))

@@ -21,6 +21,7 @@ from efo.kinesis.service_call import ServiceCaller
 from efo.kinesis.subscribe_call import OPERATION, request_body
 from efo.kinesis.subscribe_limiter import SubscribeLimiter
 from efo.model import Checkpoint, Lease, Position, Shard
+from efo.protocol.backoff import Backoff
 from efo.protocol.eventstream import Decoder
 from efo.protocol.lineage import child_leases, is_startable, leases_to_create, without_ancestors
 from efo.protocol.messages import SubscribeToShardEvent, parse_message
@@ -114,27 +115,26 @@ class StreamRecorder:
 
     async def _record_shard(self, nursery: trio.Nursery, lease: Lease, position: Position, start: Position) -> None:
         """Record a shard to its end, then start its children (rule R2)."""
-        pause = _PAUSE
+        backoff = Backoff(initial=_PAUSE, limit=_MAX_PAUSE)
         while True:
             await self._limiter.acquire(lease.key, renewal=False)
             try:
                 response = await self._caller.call(OPERATION, request_body(self._consumer_arn, lease.key, position))
             except EfoError as error:
                 position = self._pinned_position(position)
-                await self._pause(lease.key, error, pause)
-                pause = min(2 * pause, _MAX_PAUSE)
+                await self._pause(lease.key, error, backoff.next())
                 continue
             self._limiter.succeeded(lease.key)
             last, failure = await self._record_call(lease.key, position, response)
             if last is not None and last.is_shard_end:
                 break
             if last is not None:
-                pause, position = _PAUSE, Position.after(last.continuation_sequence_number or "")
+                backoff.reset()
+                position = Position.after(last.continuation_sequence_number or "")
             else:
                 position = self._pinned_position(position)
             if failure is not None:
-                await self._pause(lease.key, failure, pause)
-                pause = min(2 * pause, _MAX_PAUSE)
+                await self._pause(lease.key, failure, backoff.next())
         self._leases[lease.key] = replace(lease, checkpoint=Checkpoint.SHARD_END)
         await self._list()
         for child in child_leases(last.child_shards or (), self._leases):

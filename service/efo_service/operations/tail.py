@@ -29,8 +29,9 @@ from efo.exception_groups import collapse_groups
 from efo.kinesis.client import KinesisClient
 from efo.model import Checkpoint, Position, PositionType, Record, Shard, ShardRead
 from efo.protocol.aggregation import AggregateMode
+from efo.protocol.backoff import Backoff
 from efo.protocol.lineage import ancestor_ranges, without_ancestors
-from efo.protocol.pacing import Backoff
+from efo.retrying import retry
 from efo_service.errors import UsageError
 from efo_service.operations.tail_plan import Reading, TailPlan
 
@@ -217,14 +218,8 @@ class Tailer:
     async def _list_shards(self) -> Sequence[Shard]:
         """List the shards. Raises ServiceError if repeating cannot help."""
         backoff = self._new_backoff("")
-        while True:
-            try:
-                return self._known(await self._kinesis.control_plane.list_shards())
-            except (ServiceError, TransportError) as error:
-                if not error.retryable:
-                    raise
-                self._note_once(error)
-            await trio.sleep(backoff.next())
+        listing = self._kinesis.control_plane.list_shards
+        return self._known(await retry(listing, backoff.next, on_failure=lambda error, _: self._note_once(error)))
 
     def _known(self, shards: Sequence[Shard]) -> Sequence[Shard]:
         self._listed = {shard.shard_id: shard for shard in shards}

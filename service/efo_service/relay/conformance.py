@@ -15,12 +15,12 @@ from typing import Final, Protocol
 
 import msgspec
 import trio
+import trio.testing
 
-from efo.errors import IsolateShardError
-from efo.model import Batch, Checkpoint, Record, checkpoint_of
-from efo_service.relay.errors import SinkClosedError, SinkError, SinkOrderError
+from efo.model import Checkpoint, Record, checkpoint_of
+from efo_service.relay.errors import SinkClosedError, SinkError
 from efo_service.relay.mapping import Message, RecordMapping
-from efo_service.relay.sink import Sink
+from efo_service.relay.sink import ShardSink, Sink
 
 STREAM: Final = "orders"
 SHARD: Final = "shardId-000000000000"
@@ -56,21 +56,18 @@ def records(count: int, start: int = 0) -> tuple[Record, ...]:
     )
 
 
-def batch(count: int, start: int = 0, shard_id: str = SHARD) -> Batch:
-    """Return a batch of these records."""
-    return Batch("conformance", shard_id, records(count, start), str(start + count), 0, 0)
+async def commit(shard: ShardSink, count: int, start: int = 0) -> None:
+    """Commit these records to a shard."""
+    await shard.commit([shard.prepare(records(count, start))])
 
 
 async def committed_records_are_written_once_and_in_order(kind: SinkUnderTest) -> None:
-    """Several batches in one commit, and a second commit."""
+    """Several parts in one commit, and a second commit."""
     async with kind.open() as sink, sink.open(STREAM, SHARD) as shard:
         _check(shard.position is None, "the position of a shard that was never written is None")
-        shard.write(batch(3))
-        shard.write(batch(2, 3))
-        await shard.commit()
+        await shard.commit([shard.prepare(records(3)), shard.prepare(records(2, 3))])
         _expect(kind, 5)
-        shard.write(batch(7, 5))
-        await shard.commit()
+        await commit(shard, 7, 5)
     _expect(kind, 12)
 
 
@@ -81,104 +78,110 @@ async def records_without_a_partition_key_have_no_key(kind: SinkUnderTest) -> No
         for number, record in enumerate(records(5))
     )
     async with kind.open() as sink, sink.open(STREAM, SHARD) as shard:
-        shard.write(Batch("conformance", SHARD, mixed[:3], "3", 0, 0))
-        shard.write(Batch("conformance", SHARD, mixed[3:4], "4", 0, 0))
-        shard.write(Batch("conformance", SHARD, mixed[4:], "5", 0, 0))
-        await shard.commit()
+        await shard.commit([shard.prepare(part) for part in (mixed[:3], mixed[3:4], mixed[4:])])
     mapping = RecordMapping(STREAM, SHARD)
     found = list(kind.read(SHARD))
     _check(found == [mapping.message(record) for record in mixed], "a record without a partition key has the key None")
 
 
-async def uncommitted_records_are_dropped(kind: SinkUnderTest) -> None:
-    """Leaving the context of a shard is no commit."""
+async def prepared_records_are_not_written(kind: SinkUnderTest) -> None:
+    """Neither `prepare` nor leaving the context of a shard is a commit."""
     async with kind.open() as sink, sink.open(STREAM, SHARD) as shard:
-        shard.write(batch(3))
-        await shard.commit()
-        shard.write(batch(4, 3))
+        await commit(shard, 3)
+        shard.prepare(records(4, 3))
     _expect(kind, 3)
 
 
-async def pending_records_and_bytes_count_the_write_buffer(kind: SinkUnderTest) -> None:
+async def a_part_is_at_least_as_large_as_its_data(kind: SinkUnderTest) -> None:
     """Check what the relay decides by when to commit."""
     async with kind.open() as sink, sink.open(STREAM, SHARD) as shard:
-        _check((shard.pending_records, shard.pending_bytes) == (0, 0), "nothing is pending at first")
-        shard.write(batch(5))
-        _check(shard.pending_records == 5, "pending_records counts what was written")  # noqa: PLR2004 - as above
-        _check(shard.pending_bytes >= sum(len(record.data) for record in records(5)), "pending_bytes is too small")
-        await shard.commit()
-        _check((shard.pending_records, shard.pending_bytes) == (0, 0), "nothing is pending after a commit")
+        size = shard.prepare(records(5)).size
+        _check(size >= sum(len(record.data) for record in records(5)), "the size of a part is too small")
 
 
-async def a_commit_without_records_does_nothing(kind: SinkUnderTest) -> None:
-    """Before, between and after others."""
+async def records_are_prepared_while_a_commit_runs(kind: SinkUnderTest) -> None:
+    """Check that the next part does not mix with those that are being committed."""
     async with kind.open() as sink, sink.open(STREAM, SHARD) as shard:
-        await shard.commit()
-        shard.write(batch(0))
-        shard.write(batch(1))
-        await shard.commit()
-        await shard.commit()
-    _expect(kind, 1)
-
-
-async def a_batch_that_repeats_records_is_rejected(kind: SinkUnderTest) -> None:
-    """Before a commit and after it."""
-    async with kind.open() as sink, sink.open(STREAM, SHARD) as shard:
-        shard.write(batch(5))
-        _raises(SinkOrderError, lambda: shard.write(batch(5, 2)))
-        await shard.commit()
-        _raises(SinkOrderError, lambda: shard.write(batch(5, 4)))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(shard.commit, [shard.prepare(records(3))])
+            await trio.testing.wait_all_tasks_blocked()
+            part = shard.prepare(records(2, 3))
+        _expect(kind, 3)
+        await shard.commit([part])
     _expect(kind, 5)
+
+
+async def a_part_is_committed_by_a_later_opening(kind: SinkUnderTest) -> None:
+    """After a failure the relay opens the shard again, and commits what it has."""
+    async with kind.open() as sink:
+        async with sink.open(STREAM, SHARD) as shard:
+            await commit(shard, 3)
+            part = shard.prepare(records(2, 3))
+        late = shard.prepare(records(1, 5))
+        async with sink.open(STREAM, SHARD) as shard:
+            await shard.commit([part, late])
+    _expect(kind, 6)
 
 
 async def the_position_is_that_of_the_last_committed_record(kind: SinkUnderTest) -> None:
     """For sinks that keep positions; those of others are None. A second worker finds the same."""
     last: Checkpoint = checkpoint_of(records(3)[-1])
     async with kind.open() as sink, sink.open(STREAM, SHARD) as shard:
-        shard.write(batch(3))
-        await shard.commit()
+        await commit(shard, 3)
         _check(shard.position == (last if kind.owns_positions else None), "the position after a commit")
     async with kind.open() as sink, sink.open(STREAM, SHARD) as shard:
         _check(shard.position == (last if kind.owns_positions else None), "the position that a second worker finds")
-        if kind.owns_positions:
-            _raises(SinkOrderError, lambda: shard.write(batch(2, 1)))
-        shard.write(batch(2, 3))
-        await shard.commit()
+        await commit(shard, 2, 3)
     _expect(kind, 5)
 
 
 async def records_of_two_shards_do_not_mix(kind: SinkUnderTest) -> None:
     """Two shards that are open at the same time, with commits at the same time."""
     async with kind.open() as sink, sink.open(STREAM, SHARD) as one, sink.open(STREAM, OTHER) as other:
-        one.write(batch(3))
-        other.write(batch(6, 0, OTHER))
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(one.commit)
-            nursery.start_soon(other.commit)
-    _expect(kind, 3)
-    _expect(kind, 6, OTHER)
+            nursery.start_soon(commit, one, 3)
+            nursery.start_soon(commit, other, 6)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(commit, one, 4, 3)
+            nursery.start_soon(commit, other, 1, 6)
+    _expect(kind, 7)
+    _expect(kind, 7, OTHER)
 
 
 async def a_shard_sink_is_closed_when_its_context_is_left(kind: SinkUnderTest) -> None:
-    """Check that it then refuses everything."""
+    """Check that it then refuses a commit."""
     async with kind.open() as sink:
         async with sink.open(STREAM, SHARD) as shard:
             pass
-        _raises(SinkClosedError, lambda: shard.write(batch(1)))
         try:
-            await shard.commit()
+            await commit(shard, 1)
         except SinkClosedError:
             return
         raise AssertionError("commit of a closed shard raises SinkClosedError")
 
 
+async def another_task_may_close_a_shard(kind: SinkUnderTest) -> None:
+    """Check that no nursery is open in the context: the relay closes at its end what a commit has opened again."""
+    opened: list[ShardSink] = []
+    async with kind.open() as sink:
+        context = sink.open(STREAM, SHARD)
+
+        async def enter() -> None:
+            opened.append(await context.__aenter__())
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(enter)
+        await commit(opened[0], 3)
+        await context.__aexit__(None, None, None)
+    _expect(kind, 3)
+
+
 async def a_cancelled_commit_is_atomic(kind: SinkUnderTest) -> None:
     """All of its records are durable, or none; and the position says which."""
     async with kind.open() as sink, sink.open(STREAM, SHARD) as shard:
-        shard.write(batch(3))
         with trio.CancelScope() as scope:
             scope.cancel()
-            await shard.commit()
+            await commit(shard, 3)
     written = len(kind.read(SHARD))
     _check(written in {0, 3}, "a cancelled commit writes all of its records, or none")
     async with kind.open() as sink, sink.open(STREAM, SHARD) as shard:
@@ -191,13 +194,11 @@ async def a_second_writer_of_a_shard_never_repeats_a_record(kind: SinkUnderTest)
     if not kind.owns_positions:
         return
     async with kind.open() as sink, sink.open(STREAM, SHARD) as first:
-        first.write(batch(3))
-        await first.commit()
-        first.write(batch(2, 3))
+        await commit(first, 3)
         second_wrote = await _commit_as_another_worker(kind)
         try:
-            await first.commit()
-        except (SinkError, IsolateShardError):
+            await commit(first, 2, 3)
+        except SinkError:
             _check(second_wrote, "the first writer is refused only if the second one wrote")
     _expect(kind, 5)
 
@@ -205,9 +206,8 @@ async def a_second_writer_of_a_shard_never_repeats_a_record(kind: SinkUnderTest)
 async def _commit_as_another_worker(kind: SinkUnderTest) -> bool:
     try:
         async with kind.open() as sink, sink.open(STREAM, SHARD) as second:
-            second.write(batch(2, 3))
-            await second.commit()
-    except (SinkError, IsolateShardError):
+            await commit(second, 2, 3)
+    except SinkError:
         return False
     return True
 
@@ -215,13 +215,14 @@ async def _commit_as_another_worker(kind: SinkUnderTest) -> bool:
 CHECKS: Final[tuple[Callable[[SinkUnderTest], Awaitable[None]], ...]] = (
     committed_records_are_written_once_and_in_order,
     records_without_a_partition_key_have_no_key,
-    uncommitted_records_are_dropped,
-    pending_records_and_bytes_count_the_write_buffer,
-    a_commit_without_records_does_nothing,
-    a_batch_that_repeats_records_is_rejected,
+    prepared_records_are_not_written,
+    a_part_is_at_least_as_large_as_its_data,
+    records_are_prepared_while_a_commit_runs,
+    a_part_is_committed_by_a_later_opening,
     the_position_is_that_of_the_last_committed_record,
     records_of_two_shards_do_not_mix,
     a_shard_sink_is_closed_when_its_context_is_left,
+    another_task_may_close_a_shard,
     a_cancelled_commit_is_atomic,
     a_second_writer_of_a_shard_never_repeats_a_record,
 )
@@ -237,11 +238,3 @@ def _expect(kind: SinkUnderTest, count: int, shard_id: str = SHARD) -> None:
 def _check(holds: bool, what: str) -> None:  # noqa: FBT001 - as assert, which Python can leave out
     if not holds:
         raise AssertionError(what)
-
-
-def _raises(kind: type[Exception], call: Callable[[], object]) -> None:
-    try:
-        call()
-    except kind:
-        return
-    raise AssertionError(f"expected {kind.__name__}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from efo.errors import EfoError
 from efo.foreign_errors import reason_of
@@ -15,15 +15,28 @@ if TYPE_CHECKING:
 
 
 class SinkError(EfoError):
-    """A sink could not write records. The shard sink is closed: open it again."""
+    """A sink could not write records. If it is `retryable`, the relay repeats the commit.
 
+    `reopens`: whether the shard sink must be opened again before. False: a failed commit left nothing behind, or its
+    repetition looks by itself what became of it.
+    """
+
+    reopens: ClassVar[bool] = True
     error_type = "sink"
+
+
+class SinkUnavailableError(SinkError):
+    """A sink cannot be reached or does not respond. This passes: for sinks of other packages."""
+
+    retryable = True
+    error_type = "sink_unavailable"
 
 
 class SinkFullError(SinkError):
     """The disk or the quota is full. No record is lost: those that were not committed are read again."""
 
     retryable = True
+    reopens = False
     error_type = "sink_full"
 
 
@@ -46,6 +59,10 @@ class SinkClosedError(SinkError):
     error_type = "sink_closed"
 
 
+CLOSED: Final = "this shard sink is closed: open the sink for the shard again"
+"""The message of SinkClosedError."""
+
+
 class SinkOrderError(SinkError):
     """A batch starts at or before the last record written: records would be duplicated or out of order."""
 
@@ -53,7 +70,7 @@ class SinkOrderError(SinkError):
 
 
 class RecordRefusedError(SinkError):
-    """The sink can never write this record. Nothing of its batch was written. An operator decides where it goes."""
+    """The sink can never write this record. An operator decides where it goes."""
 
     error_type = "record_refused"
 
@@ -123,6 +140,7 @@ class StoreUnavailableError(StoreError):
     """An object store did not answer, or asked to come back later. A write without an answer may have happened."""
 
     retryable = True
+    reopens = False
     error_type = "object_store_unavailable"
 
 

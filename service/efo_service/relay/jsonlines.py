@@ -22,12 +22,12 @@ import msgspec
 import structlog
 import trio
 
-from efo.model import Batch, Checkpoint, Record
-from efo_service.relay.errors import SinkLockedError, os_errors
+from efo.model import Checkpoint, Record
+from efo_service.relay.errors import CLOSED, SinkClosedError, SinkLockedError, os_errors
 from efo_service.relay.mapping import Extractor, RecordMapping
 from efo_service.relay.record_size import RecordSize
+from efo_service.relay.sink import Part, closed_by_failure
 from efo_service.relay.storage import lock, sync_directory
-from efo_service.relay.write_buffer import WriteBuffer, check_refusals
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
@@ -198,21 +198,7 @@ class JsonLinesShardSink:
         self._size = RecordSize(
             mapping, record=_LINE, header=_HEADER, keys=_size_of_keys, values=partial(_size_of_values, encoding)
         )
-        self._buffer = WriteBuffer(self._size)
-
-    @property
-    def pending_records(self) -> int:
-        """How many records are in the write buffer."""
-        return len(self._buffer.records)
-
-    @property
-    def pending_bytes(self) -> int:
-        """How many bytes of lines a commit of the write buffer writes."""
-        return self._buffer.size
-
-    def size(self, records: Sequence[Record]) -> int:
-        """Return how many bytes are written for some records, headers included."""
-        return self._size(records)
+        self._is_closed = False
 
     def refusal(self, record: Record) -> str | None:
         """Return why a record cannot be written: its value is not UTF-8, but the encoding is."""
@@ -223,22 +209,18 @@ class JsonLinesShardSink:
                 return f"its value is not UTF-8: {error.reason} at byte {error.start}"
         return None
 
-    def write(self, batch: Batch) -> None:
-        """Add a batch to the write buffer. Raises RecordRefusedError, SinkOrderError and SinkClosedError."""
-        check_refusals(self, batch)
-        self._buffer.add(batch)
+    def prepare(self, records: Sequence[Record]) -> Part:
+        """Return the records as they are: lines are much larger, and many user records of an aggregate may wait."""
+        return Part(records, self._size(records))
 
-    async def commit(self) -> None:
-        """Write the lines of the write buffer, durably if to a file. Raises SinkFullError and SinkError."""
-        records = self._buffer.take()
-        if not records:
-            return
-        try:
+    async def commit(self, parts: Sequence[Part]) -> None:
+        """Write lines, durably if to a file. Raises SinkFullError, which can be repeated, and SinkError."""
+        if self._is_closed:
+            raise SinkClosedError(CLOSED)
+        with closed_by_failure(self.close):
+            records = [record for part in parts for record in part.content]
             await self._append(b"".join(line(record, self._mapping, self._encoding) for record in records))
-        except BaseException:
-            self.close()
-            raise
 
     def close(self) -> None:
-        """Drop the records that were not committed."""
-        self._buffer.close()
+        """Close it: no commit follows."""
+        self._is_closed = True

@@ -8,19 +8,20 @@ is told.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Generator, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from functools import partial
 from types import coroutine
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import structlog
 import trio
 
 from efo.checks import shown
-from efo.model import Batch, Checkpoint, Record, checkpoint_of
+from efo.model import Checkpoint, Record, checkpoint_of
 from efo_service.relay.errors import SinkDefectError
 from efo_service.relay.failures import defects
-from efo_service.relay.sink import ShardSink, Sink
+from efo_service.relay.sink import Part, ShardSink, Sink, identify
 
 BLOCKS_AFTER: Final = 0.5
 """Seconds. Leases are lost after some more; a commit of efo's own sinks takes a hundredth in the loop."""
@@ -75,6 +76,11 @@ class PluginSink:
     def __init__(self, sink: Sink, watch: _Watch) -> None:
         self._sink = sink
         self._watch = watch
+        self._created_at: float | None = None
+
+    def identify(self, created_at: float | None) -> None:
+        """Note when the stream was created, see `Identified`. The sink is told before each opening."""
+        self._created_at = created_at
 
     def open(
         self, stream: str, shard_id: str, checkpoint: Checkpoint = Checkpoint.TRIM_HORIZON
@@ -84,6 +90,8 @@ class PluginSink:
 
     @asynccontextmanager
     async def _open(self, stream: str, shard_id: str, checkpoint: Checkpoint) -> AsyncIterator[ShardSink]:
+        with defects(shard_id), self._watch.step("identify"):
+            identify(self._sink, self._created_at)
         with defects(shard_id):
             opening = self._sink.open(stream, shard_id, checkpoint)
             shard_sink = await _stepwise(opening.__aenter__(), self._watch, "open")
@@ -94,6 +102,13 @@ class PluginSink:
                 await opening.__aexit__(None, None, None)  # it is no commit, whatever ends the block
 
 
+class _Prepared(NamedTuple):
+    """What a sink has prepared. `last`: the position of its last record."""
+
+    part: Part
+    last: Checkpoint
+
+
 class PluginShardSink:
     """A sink of a package, opened for one shard; see ShardSink."""
 
@@ -101,7 +116,6 @@ class PluginShardSink:
         self._sink = sink
         self._shard_id = shard_id
         self._watch = watch
-        self._last: Checkpoint | None = None  # that was written
         self._has_position = self.position is not None
 
     @property
@@ -114,56 +128,48 @@ class PluginShardSink:
         raise self._defect("position", found, "None, or the Checkpoint of the last durable record")
 
     @property
-    def pending_records(self) -> int:
-        """How many records are in the write buffer."""
-        with self._call("pending_records"):
-            return self._count("pending_records", self._sink.pending_records)
-
-    @property
-    def pending_bytes(self) -> int:
-        """How many bytes a commit of the write buffer writes."""
-        with self._call("pending_bytes"):
-            return self._count("pending_bytes", self._sink.pending_bytes)
-
-    def size(self, records: Sequence[Record]) -> int:
-        """Return how many bytes the sink writes for some records."""
-        with self._call("size"):
-            return self._count("size", self._sink.size(records))
-
-    def refusal(self, record: Record) -> str | None:
-        """Return why a record can never be written."""
+    def refusal(self) -> Callable[[Record], str | None] | None:
+        """The method that returns why a record can never be written. Raises SinkDefectError."""
         with self._call("refusal"):
-            found: object = self._sink.refusal(record)
+            found: object = self._sink.refusal
+        if found is None:
+            return None
+        if callable(found):
+            return partial(self._refusal, found)
+        raise self._defect("refusal", found, "None, or a method")
+
+    def _refusal(self, refusal: Callable[[Record], object], record: Record) -> str | None:
+        with self._call("refusal"):
+            found = refusal(record)
         if found is None or isinstance(found, str):
             return found
         raise self._defect("refusal", found, "None, or a text")
 
-    def write(self, batch: Batch) -> None:
-        """Add a batch to the write buffer."""
-        with self._call("write"):
-            self._sink.write(batch)
-        if batch.records:
-            self._last = checkpoint_of(batch.records[-1])
+    def prepare(self, records: Sequence[Record]) -> Part:
+        """Return records as the sink writes them. Raises SinkDefectError."""
+        with self._call("prepare"):
+            found: object = self._sink.prepare(records)
+        if not isinstance(found, Part):
+            raise self._defect("prepare", found, "a Part")
+        size: object = found.size
+        if not isinstance(size, int) or size < 0:
+            raise self._defect("prepare", size, "a Part with a size of 0 or more")
+        return Part(_Prepared(found, checkpoint_of(records[-1])), size)
 
-    async def commit(self) -> None:
-        """Commit what was written before. Raises SinkDefectError if the position has not followed."""
-        last = self._last
+    async def commit(self, parts: Sequence[Part]) -> None:
+        """Commit parts. Raises SinkDefectError if the position has not followed."""
+        prepared: list[_Prepared] = [part.content for part in parts]
         with defects(self._shard_id):
-            await _stepwise(self._sink.commit(), self._watch, "commit")
-        found = self.position
+            await _stepwise(self._sink.commit([one.part for one in prepared]), self._watch, "commit")
+        last, found = prepared[-1].last, self.position
         self._has_position = self._has_position or found is not None
-        if self._has_position and last is not None and (found is None or found < last):
+        if self._has_position and (found is None or found < last):
             raise self._defect("position", found, f"{last}, which was committed")
 
     @contextmanager
     def _call(self, method: str) -> Iterator[None]:
         with defects(self._shard_id), self._watch.step(method):
             yield
-
-    def _count(self, method: str, found: object) -> int:
-        if isinstance(found, int) and found >= 0:
-            return found
-        raise self._defect(method, found, "a number of 0 or more")
 
     def _defect(self, method: str, found: object, expected: str) -> SinkDefectError:
         what = shown(found) if isinstance(found, int | Checkpoint | None) else f"a {type(found).__name__}"

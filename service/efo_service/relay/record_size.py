@@ -1,15 +1,11 @@
-"""How many bytes a sink writes for records, with their headers. The relay bounds each commit by it.
-
-A few bytes of an aggregate may stand for a kilobyte: 130,000 user records may share one partition key.
-"""
+"""How many bytes a sink writes for records, with their headers. The relay bounds each commit by it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from typing import Final, cast
 
-from efo.model import MAX_HASH_KEY, Batch, Record
+from efo.model import MAX_HASH_KEY, Record
 from efo_service.relay.errors import SinkError
 from efo_service.relay.mapping import HEADERS, REQUIRED_HEADERS, RecordMapping, encryption_header
 
@@ -59,23 +55,10 @@ class RecordSize:
         self._values = values
         names = len(mapping.stream.encode()) + len(mapping.shard_id.encode())
         self._constant = record + _REQUIRED_NAMES + names + REQUIRED_HEADERS * header
-        self._last: tuple[Records, int] = ((), 0)
 
     def __call__(self, records: Records) -> int:
-        """Return the bytes of these records.
-
-        The relay asks about each batch of several records, and the write buffer asks once more: the answer is kept
-        until then, and the records with it.
-        """
-        if not records:
-            return 0
-        (asked, size), self._last = self._last, ((), 0)
-        if asked is records:
-            return size
-        size = self._keys(records) + self._values(records) + self.headers(records)
-        if len(records) > 1:
-            self._last = records, size
-        return size
+        """Return the bytes of these records."""
+        return self._keys(records) + self._values(records) + self.headers(records) if records else 0
 
     def headers(self, records: Records) -> int:
         """Return what all but keys and values of these records take."""
@@ -109,26 +92,3 @@ class RecordSize:
         except SinkError:  # of the trace extractor: the commit raises it
             return self._fixed_headers((record,))
         return self._record + sum(len(name.encode()) + len(value or b"") + self._header for name, value in headers)
-
-
-def pieces(batch: Batch, size: Size, limit: int) -> Iterator[tuple[Batch, int | None]]:
-    """Yield a batch in pieces of at most `limit` bytes, or of one record: nearly always the batch itself.
-
-    Each piece comes with the index of its last record in the batch; None for the last piece.
-    """
-    start = 0
-    for records in _halved(batch.records, size, limit):
-        start += len(records)
-        if len(records) == len(batch.records):
-            yield batch, None
-        else:
-            yield replace(batch, records=records), None if start == len(batch.records) else start - 1
-
-
-def _halved(records: tuple[Record, ...], size: Size, limit: int) -> Iterator[tuple[Record, ...]]:
-    if len(records) <= 1 or size(records) <= limit:
-        yield records
-        return
-    middle = len(records) // 2
-    yield from _halved(records[:middle], size, limit)
-    yield from _halved(records[middle:], size, limit)

@@ -1,27 +1,27 @@
-"""Relays one shard into a sink: it writes batches, commits the write buffer, and acks after each commit."""
+"""Relays one shard to its destination: fills the write buffer, commits it when it is due, and acks what is durable."""
 
 from __future__ import annotations
 
+import random
 import sys
-from collections.abc import AsyncIterator, Iterator
-from dataclasses import replace
-from itertools import takewhile
-from typing import Final, Protocol
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack
+from math import inf
+from typing import Final, NamedTuple, Protocol
 
 import trio
 
+from efo.errors import without_tracebacks
 from efo.exception_groups import collapse_groups
-from efo.model import Batch, Checkpoint
+from efo.model import Batch, Checkpoint, Record
 from efo.telemetry.spans import ProcessSpan, ShardSpans, Spans
 from efo.telemetry.tracing import NO_SPAN
-from efo_service.relay.errors import RecordRefusedError
+from efo_service.relay.destination import Destination, SinkReports
+from efo_service.relay.errors import SinkError
 from efo_service.relay.failures import defects
-from efo_service.relay.record_size import pieces
 from efo_service.relay.room import Room
-from efo_service.relay.sink import ShardSink, Sink
-
-_Piece = tuple[Batch, int | None]
-"""A batch up to and including its record of this index; None: all of it."""
+from efo_service.relay.shard_writer import ShardWriter, open_writer
+from efo_service.relay.write_buffer import Group, WriteBuffer
 
 COMMIT_RECORDS: Final = 10_000
 COMMIT_BYTES: Final = 4 * 1024 * 1024
@@ -90,122 +90,135 @@ class ReadableShard(Protocol):
 
 async def relay_shard(
     shard: ReadableShard,
-    sink: Sink,
+    destination: Destination,
     *,
     commit_records: int = COMMIT_RECORDS,
     commit_bytes: int = COMMIT_BYTES,
     pace: CommitPace | None = None,
     spans: Spans | None = None,
     room: Room | None = None,
+    rng: random.Random | None = None,
 ) -> None:
     """Relay a shard until its iteration ends, then commit the remaining records.
 
     The write buffer is committed as soon as it has `commit_records` records, or `commit_bytes` bytes as the sink writes
     them, or at the time that `pace` says, which the shards of a process share. While more of the shard has already
     arrived, that time is up to MAX_DELAY after the first record: what waits is read sooner with fewer commits. The
-    buffer may exceed the first two limits by one batch. A batch of more than `commit_bytes` is written in pieces. The
+    buffer may exceed the first two limits by one batch. A batch of more than `commit_bytes` is written in parts. The
     buffer fills again during a commit; when it is full, reading the shard pauses. If the sink keeps positions, the
     shard is read from the sink's position (rule R12).
 
     `spans`: each commit group is a process span, from its first record in the buffer until its commit. `room`: for the
-    buffers of all shards; None: there is always room.
+    buffers of all shards; None: there is always room. `rng`: the source of jitter.
 
-    Raises RecordRefusedError for a record that the sink refuses, after a commit of all records before it; SinkError;
-    and what reading the shard raises.
+    Raises RecordRefusedError for a record that no sink takes, and SinkError for one that the sink cannot prepare, after
+    a commit of what is before; IsolateShardError and SinkError; and what reading the shard raises.
     """
-    async with sink.open(shard.stream, shard.shard_id, shard.checkpoint) as shard_sink:
-        if shard_sink.position is not None:
-            shard.seek(shard_sink.position)
+    async with AsyncExitStack() as stack:
+        opening = open_writer(destination, shard.stream, shard.shard_id, shard.checkpoint, rng)
+        writer, dead_letters = await stack.enter_async_context(opening), None
+        if destination.dead_letters is not None:
+            # Most shards have no dead letters: the checkpoint of their leases proves nothing about these.
+            opening = open_writer(destination.dead_letters, shard.stream, shard.shard_id, rng=rng)
+            dead_letters = await stack.enter_async_context(opening)
+        if writer.sink.position is not None:
+            shard.seek(writer.sink.position)
         shard_spans = None if spans is None else spans.of_shard(shard.shard_id)
         limits, pace, room = (commit_records, commit_bytes), pace or CommitPace(), room or Room(sys.maxsize)
-        shard_relay = _ShardRelay(shard, shard_sink, limits, pace, shard_spans, room)
+        relay = ShardRelay(shard, writer, dead_letters, destination.reports, limits, pace, room, shard_spans)
         try:
             with collapse_groups():
                 async with trio.open_nursery() as nursery:
-                    nursery.start_soon(shard_relay.commit)
-                    await shard_relay.fill()
-                shard_relay.check()
+                    nursery.start_soon(relay.commit)
+                    await relay.fill()
+                relay.check()
         finally:
-            shard_relay.end_span()
-            room.hold(shard_relay, 0)
+            relay.end_span()
+            room.hold(relay, 0)
 
 
-class _ShardRelay:
+class Uncommitted(NamedTuple):
+    """The oldest record of a shard that is not committed.
+
+    `arrival`: when it arrived in Kinesis, in seconds since the epoch. `since`: when it came into the write buffer, by
+    the clock of trio. `error`: the failure of the sink that is tried again; None: its commit runs, or is not due yet.
+    """
+
+    arrival: float
+    since: float
+    error: SinkError | None
+
+
+class ShardRelay:
     """Fills the write buffer in one task, and commits it in another.
 
-    `_buffered`: the last piece in the write buffer. `_committing`: the last piece of the running commit; it is acked
-    afterwards. `_deadline`, `_latest`: when the records in the buffer are committed: without more that has arrived, and
-    with more. `_is_due`: whether the first has passed, and each piece may be the last one of the commit.
+    `limits`: at how many records and bytes the buffer is full. `room`: for the buffers of all shards. `_committing`:
+    the group of the running commit.
     """
 
     def __init__(
         self,
         shard: ReadableShard,
-        sink: ShardSink,
+        writer: ShardWriter,
+        dead_letters: ShardWriter | None,
+        reports: SinkReports,
         limits: tuple[int, int],
         pace: CommitPace,
-        spans: ShardSpans | None,
         room: Room,
+        spans: ShardSpans | None = None,
     ) -> None:
         self._shard = shard
-        self._sink = sink
-        self._records, self._bytes = limits
+        self._writer = writer
+        self._dead_letters = dead_letters
+        self._reports = reports
+        self._limits = limits
         self._pace = pace
-        self._spans = spans
         self._room = room
-        self._committing_bytes = 0
+        self._spans = spans
+        self._buffer = WriteBuffer(shard.shard_id, writer, dead_letters, limits[1])
         self._span: ProcessSpan | None = None  # of the records in the write buffer
-        self._buffered: _Piece | None = None
-        self._committing: _Piece | None = None
-        self._deadline = self._latest = float("inf")
-        self._is_due = False
-        self._is_full_together = False  # it waits for room, so what it has is committed now
+        self._committing: Group | None = None
+        self._is_due = False  # each part may be the last one of the commit
+        self._waits_for_room = False  # so what it has is committed now
         self._ended = False
-        self._refused: RecordRefusedError | None = None
+        self._error: SinkError | None = None
         self._buffer_changed = trio.lowlevel.ParkingLot()
         self._buffer_taken = trio.lowlevel.ParkingLot()
 
     async def fill(self) -> None:
         """Read the shard into the write buffer; wait while the buffer is full."""
         async for batch in self._shard:
-            await self._buffer(batch)
-            del batch  # a shard waits long for the next one, and with it thousands of others
-            if self._refused is not None:
+            try:
+                await self._write(batch)
+            except SinkError as error:
+                self._error = without_tracebacks(error)  # it is raised after a commit of all records before
                 break
+            del batch  # a shard waits long for the next one, and with it thousands of others
             if self._room.is_full:
-                self._is_full_together = True
-                self._buffer_changed.unpark_all()
-                await self._room.wait(self)
-                self._is_full_together = False
+                await self._wait_for_room()
         self._ended = True
         self._buffer_changed.unpark_all()
 
-    async def _buffer(self, batch: Batch) -> None:
-        for piece, index in self._pieces(batch):
-            try:
-                self._add(batch, piece, index)
-            except RecordRefusedError as error:
-                self._refused = error
-                self._add_before_refused(batch, piece, index)
-                return
-            while self._is_full:
-                await self._buffer_taken.park()
+    async def _wait_for_room(self) -> None:
+        self._waits_for_room = True
+        self._buffer_changed.unpark_all()
+        await self._room.wait(self)
+        self._waits_for_room = False
 
-    def _pieces(self, batch: Batch) -> Iterator[tuple[Batch, int | None]]:
-        with defects(self._shard.shard_id):
-            yield from pieces(batch, self._sink.size, self._bytes)
-
-    def _add_before_refused(self, batch: Batch, piece: Batch, index: int | None) -> None:
-        """Write the records of a piece that come before the refused one."""
-        start = (len(batch.records) if index is None else index + 1) - len(piece.records)
-        before = tuple(takewhile(lambda record: self._sink.refusal(record) is None, piece.records))
-        if before:
-            self._add(batch, replace(piece, records=before), start + len(before) - 1)
+    @property
+    def uncommitted(self) -> Uncommitted | None:
+        """The oldest record that is not committed, since when, and why; None if all that was read is durable."""
+        group = self._committing or self._buffer.group
+        if group is None:
+            return None
+        writers = (self._writer, self._dead_letters)
+        errors = [writer.last_error for writer in writers if writer is not None]
+        return Uncommitted(group.oldest, group.since, next(filter(None, errors), None))
 
     def check(self) -> None:
-        """Raise RecordRefusedError if a record was refused."""
-        if self._refused is not None:
-            raise self._refused
+        """Raise the error that ended the filling, if one did."""
+        if self._error is not None:
+            raise self._error
 
     def end_span(self) -> None:
         """End the span of the records in the write buffer, if they are not committed."""
@@ -213,63 +226,88 @@ class _ShardRelay:
             self._span.abandon()
             self._span = None
 
-    def _add(self, batch: Batch, piece: Batch, index: int | None) -> None:
-        """Write a piece of a batch. `index`: that of its last record in the batch, None if it is the last piece."""
-        if piece.records:
-            is_first = self._buffered is None
-            if is_first:
-                now = trio.current_time()
-                self._deadline = self._pace.due(now, batch.millis_behind_latest / 1000)
-                self._latest = now + MAX_DELAY
-            with defects(self._shard.shard_id):
-                self._sink.write(piece)
-            self._room.hold(self, self._committing_bytes + self._sink.pending_bytes)
-            if self._spans is not None:
-                self._span = self._span or self._spans.of_group()
-                self._span.add(piece.records)
-            self._buffered = batch, index
-            if is_first or self._is_due or self._is_full:  # to wake the commit's task for nothing costs too much
+    async def _write(self, batch: Batch) -> None:
+        if not batch.records:
+            self._pass(batch)
+            return
+        is_written = False
+        with defects(self._shard.shard_id):
+            for group, records in self._buffer.write(batch):
+                is_written = True
+                self._note(group, records)
+                while self._is_full:
+                    await self._buffer_taken.park()
+        if not is_written:
+            self._pass(batch)
+
+    def _note(self, group: Group, records: Sequence[Record]) -> None:
+        """Note that the buffer has more records, and wake the commit's task: to do that for nothing costs too much."""
+        if is_first := group.since == inf:
+            group.since = trio.current_time()
+            group.due = self._pace.due(group.since, group.batch.millis_behind_latest / 1000)
+            group.latest = group.since + MAX_DELAY
+        self._hold()
+        if self._spans is not None:
+            self._span = self._span or self._spans.of_group()
+            self._span.add(records)
+        if is_first or self._is_due or self._is_full:
+            self._buffer_changed.unpark_all()
+
+    def _hold(self) -> None:
+        """Note what the groups of this shard hold together."""
+        self._room.hold(
+            self, sum([group.size for group in (self._buffer.group, self._committing) if group is not None])
+        )
+
+    def _pass(self, batch: Batch) -> None:
+        """Ack a batch of which nothing is to be written: with the records before it that are not durable yet."""
+        if (group := self._buffer.group or self._committing) is not None:
+            group.batch, group.end = batch, None
+            if self._is_due:
                 self._buffer_changed.unpark_all()
-        elif self._buffered is not None:
-            self._buffered = batch, None
-        elif self._committing is not None:
-            self._committing = batch, None
         else:
             self._shard.ack_through(batch)
 
     @property
     def _is_full(self) -> bool:
-        is_full = self._sink.pending_records >= self._records or self._sink.pending_bytes >= self._bytes
-        return is_full or self._is_full_together
+        group, (records, size) = self._buffer.group, self._limits
+        return group is not None and (group.records >= records or group.size >= size or self._waits_for_room)
 
     async def commit(self) -> None:
         """Commit the write buffer whenever it is due, until the shard has ended and all records are committed."""
         while await self._wait_until_due():
-            self._committing, self._buffered = self._buffered, None
-            self._committing_bytes = self._sink.pending_bytes
-            span, self._span = self._span, None
-            self._buffer_taken.unpark_all()
-            with span or NO_SPAN, defects(self._shard.shard_id):
-                await self._sink.commit()
-            self._committing_bytes = 0
-            self._room.hold(self, self._sink.pending_bytes)
-            self._ack_committed()
+            await self._commit()
 
-    def _ack_committed(self) -> None:
-        piece, self._committing = self._committing, None
-        assert piece is not None  # noqa: S101 - a commit that is due has a batch
-        self._shard.ack_through(*piece)
+    async def _commit(self) -> None:
+        group = self._committing = self._buffer.take()
+        span, self._span = self._span, None
+        self._buffer_taken.unpark_all()
+        assert group is not None  # noqa: S101 - a commit that is due has records
+        with span or NO_SPAN, self._reports.commit(group.records):
+            # Dead letters first. After a crash in between, the sink refuses the same records again.
+            if self._dead_letters is not None and group.dead_letters:
+                await self._dead_letters.commit(group.dead_letters, group.refused[-1].record)
+            for refused in group.refused:
+                self._reports.refused(self._shard.shard_id, refused)
+            if group.last is not None:
+                await self._writer.commit(group.parts, group.last)
+        self._committing = None
+        self._hold()
+        self._shard.ack_through(group.batch, group.end)
 
     async def _wait_until_due(self) -> bool:
         """Wait until a commit is due. Return False if the shard has ended and all records are committed."""
-        while self._buffered is None and not self._ended:
+        while self._buffer.group is None and not self._ended:
             await self._buffer_changed.park()
-        with trio.move_on_at(self._deadline):
+        group = self._buffer.group
+        if group is None:
+            return False
+        with trio.move_on_at(group.due):
             while not (self._is_full or self._ended):
                 await self._buffer_changed.park()
         self._is_due = True
-        with trio.move_on_at(self._latest):
+        with trio.move_on_at(group.latest):
             while self._shard.has_pending and not (self._is_full or self._ended):
                 await self._buffer_changed.park()
         self._is_due = False
-        return self._buffered is not None
+        return True

@@ -1,12 +1,21 @@
-"""The interface of sinks. tests/efo_service/relay/test_conformance.py checks every sink against it."""
+"""The interface of sinks: what sinks differ in. Everything else is the relay's. `conformance.py` checks every sink.
+
+position   up to where the records of the shard are durable
+refusal    why a record can never be written
+prepare    records in the form that the sink writes, laid out as soon as they arrive
+commit     makes prepared records durable, together with the position of the last one
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
-from typing import Final, Protocol, runtime_checkable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
+from typing import Any, Final, Protocol, runtime_checkable
 
-from efo.model import Batch, Checkpoint, Record
+import msgspec
+
+from efo.model import Checkpoint, Record
+from efo_service.relay.errors import SinkError
 
 LOG_REMEDY: Final = (
     "to relay it, set another [relay] topic; or stop the relay and run `efo log adopt`: its shards then continue in new"
@@ -15,11 +24,22 @@ LOG_REMEDY: Final = (
 """What to do with a topic of the log that belongs to a former stream."""
 
 
+class Part(msgspec.Struct, frozen=True, eq=False):
+    """Consecutive records of a shard, as `prepare` made them for a commit.
+
+    `content`: whatever `commit` needs. `size`: how many bytes the sink writes for them, headers included; or slightly
+    more. The relay bounds each commit by it.
+    """
+
+    content: Any
+    size: int
+
+
 class ShardSink(Protocol):
     """A sink opened for one shard, by one worker at a time.
 
-    After an exception of `commit` (cancellation included) it must not be used any more. Open the shard again to find
-    out what is durable.
+    After an exception of `commit` (cancellation included) it must not be used any more, unless the error is a SinkError
+    whose `reopens` is false. Open the shard again to find out what is durable.
     """
 
     @property
@@ -28,42 +48,39 @@ class ShardSink(Protocol):
         ...
 
     @property
-    def pending_records(self) -> int:
-        """How many records are in the write buffer: written, and not yet taken by a commit."""
-        ...
+    def refusal(self) -> Callable[[Record], str | None] | None:
+        """A method that returns why this sink can never write a record, None if it can. None: it writes every record.
 
-    @property
-    def pending_bytes(self) -> int:
-        """How many bytes a commit of the write buffer writes, headers included; or slightly more."""
-        ...
-
-    def size(self, records: Sequence[Record]) -> int:
-        """Return how many bytes this sink writes for some records of its shard, headers included; or slightly more."""
-        ...
-
-    def refusal(self, record: Record) -> str | None:
-        """Return why this sink can never write this record, None if it can. It does no I/O and does not wait.
-
-        Dead letters need it (dead_letter.py). `write` checks refusals itself.
+        It does no I/O and does not wait.
         """
         ...
 
-    def write(self, batch: Batch) -> None:
-        """Add a whole batch to the write buffer. It does no I/O and does not wait.
+    def prepare(self, records: Sequence[Record]) -> Part:
+        """Return records, at least one, in the form that a commit writes. None of them has a `refusal`.
 
-        Raises SinkOrderError if the batch does not start after the last record written, RecordRefusedError if one of
-        its records has a `refusal`, SinkClosedError and SinkError.
+        It does no I/O and does not wait, and it may be called during a commit and after the sink was closed: another
+        opening of the same shard commits the part then.
         """
         ...
 
-    async def commit(self) -> None:
-        """Make all written records durable, atomically with the position of the last record.
+    async def commit(self, parts: Sequence[Part]) -> None:
+        """Make the records of these parts durable, in order, atomically with the position of the last record.
 
-        It empties the write buffer before it first waits, so that more batches can be written while it runs. Only one
-        commit may run at a time. When it returns, the batches written before the call may be acked. If the write
-        buffer is empty it does nothing. Raises SinkError.
+        Only one commit runs at a time. When it returns, the records may be acked. Raises SinkError; SinkClosedError if
+        the sink is closed.
         """
         ...
+
+
+@contextmanager
+def closed_by_failure(close: Callable[[], None]) -> Iterator[None]:
+    """Close a shard sink when its commit fails or is cancelled, unless the error says that it can be repeated."""
+    try:
+        yield
+    except BaseException as error:
+        if not isinstance(error, SinkError) or error.reopens:
+            close()
+        raise
 
 
 class Sink(Protocol):
@@ -75,7 +92,9 @@ class Sink(Protocol):
         """Open the sink for a shard. Several shards may be open at once.
 
         `checkpoint`: that of the shard's lease. It proves that a shard was read before, to a sink that keeps positions
-        and does not know the shard. Leaving the context closes the sink without a commit. Entering raises SinkError.
+        and does not know the shard. Leaving the context closes the sink without a commit, in some seconds, also if the
+        task was cancelled. It may be another task than the one that entered it, so neither a nursery nor a cancel scope
+        may be open inside: the sink's own context is the place for one. Entering raises SinkError.
         """
         ...
 

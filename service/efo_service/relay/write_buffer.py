@@ -1,86 +1,205 @@
-"""The write buffer of a shard sink: records that were written, and not yet taken by a commit."""
+"""The write buffer of a shard: what its next commit makes durable, in the form that the sink writes. Pure.
+
+It checks that records arrive in order, splits large batches, and sorts out those that the sink refuses.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from math import inf
+from typing import Final, NamedTuple, Protocol
+
+import msgspec
+
 from efo.model import Batch, Checkpoint, Record, checkpoint_of
-from efo_service.relay.errors import RecordRefusedError, SinkClosedError, SinkOrderError
-from efo_service.relay.record_size import Size
-from efo_service.relay.sink import ShardSink
+from efo_service.relay.errors import RecordRefusedError, SinkOrderError
+from efo_service.relay.sink import Part, ShardSink
+
+REASON_TAG: Final = "efo.refusal"
+"""The tag with the reason of a dead letter. The mapping writes it as the header kinesis.tag.efo.refusal."""
 
 
-def check_refusals(sink: ShardSink, batch: Batch) -> None:
-    """Raise RecordRefusedError for the first record of a batch that the sink refuses."""
-    for record in batch.records:
-        if (reason := sink.refusal(record)) is not None:
-            raise RecordRefusedError(
-                f"{batch.shard_id}: record {checkpoint_of(record)} cannot be written to this sink: {reason}; set"
-                " [relay] dead_letters for such records, or fix their producer"
-            )
+class Refused(NamedTuple):
+    """A record that the sink refuses, and why."""
+
+    record: Checkpoint
+    reason: str
 
 
-class BatchOrder:
-    """Checks that the batches of a shard are written in order, after `position`, and while the sink is open."""
+class Sorted(NamedTuple):
+    """The records of a batch before the index `end`: what the sink takes, and the others.
 
-    def __init__(self, position: Checkpoint | None = None) -> None:
-        self._written = position
-        self.is_closed = False
+    `dead_letters`: those that are not durable, as the sink of dead letters writes them. `error`: why the record at
+    `end` can be written nowhere; None: the batch ends there.
+    """
 
-    def add(self, batch: Batch) -> None:
-        """Note that a batch with records is written.
+    taken: Sequence[Record]
+    dead_letters: Sequence[tuple[Part, Refused]]
+    end: int
+    error: RecordRefusedError | None
 
-        Raises SinkOrderError if it does not start after the last record, and SinkClosedError.
-        """
-        self.check_open()
-        first = checkpoint_of(batch.records[0])
-        if self._written is not None and first <= self._written:
-            raise SinkOrderError(
-                f"{batch.shard_id}: a batch starts at {first}, but {self._written} is already written:"
-                " records would be duplicated or out of order"
-            )
-        self._written = checkpoint_of(batch.records[-1])
 
-    def check_open(self) -> None:
-        """Raise SinkClosedError if the sink is closed."""
-        if self.is_closed:
-            raise SinkClosedError("this shard sink is closed: open the sink for the shard again")
+@dataclass(slots=True)
+class Group:
+    """The records of one commit: parts for the sink, and dead letters, which are made durable first.
+
+    `oldest`: the arrival time of its first record, in seconds since the epoch. `batch`, `end`: up to where the shard is
+    acked when it is committed: a batch up to and including the record of this index; None: all of it. `last`: the
+    position after the last of the parts. `records`, `size`: of the parts and the dead letters. `since`, `due`,
+    `latest`: when it was begun, and when it is committed, without more that has arrived, and with more; by the clock of
+    the relay, which sets them.
+    """
+
+    oldest: float
+    batch: Batch
+    end: int | None = None
+    since: float = inf
+    due: float = inf
+    latest: float = inf
+    parts: list[Part] = field(default_factory=list)
+    last: Checkpoint | None = None
+    dead_letters: list[Part] = field(default_factory=list)
+    refused: list[Refused] = field(default_factory=list)
+    records: int = 0
+    size: int = 0
+
+    def add(self, part: Part, records: int, last: Checkpoint) -> None:
+        """Add a part with so many records. `last`: the position of the last one."""
+        self.parts.append(part)
+        self.last = last
+        self.records += records
+        self.size += part.size
+
+    def add_dead_letter(self, part: Part, refused: Refused) -> None:
+        """Add a dead letter."""
+        self.dead_letters.append(part)
+        self.refused.append(refused)
+        self.records += 1
+        self.size += part.size
+
+
+class HasSink(Protocol):
+    """What has a sink of the shard. After a failure it is another one."""
+
+    @property
+    def sink(self) -> ShardSink:
+        """The sink as it was last opened."""
+        ...
 
 
 class WriteBuffer:
-    """The records of a shard in order, starting after `position`. Once closed, it takes no more records.
+    """The records of one shard that were written, and not yet taken by a commit: `group`; None if there are none.
 
-    `size`: the bytes that the sink writes for them. `size_of`: returns it for some records (record_size.py).
+    `writer`: has the sink. `dead_letters`: has the sink of what that refuses; None: a refused record ends the writing.
+    `limit`: the most bytes of a part, unless one record has more.
     """
 
-    def __init__(self, size_of: Size, position: Checkpoint | None = None) -> None:
-        self._size_of = size_of
-        self._order = BatchOrder(position)
-        self.records: list[Record] = []
-        self.size = 0
+    def __init__(self, shard_id: str, writer: HasSink, dead_letters: HasSink | None, limit: int) -> None:
+        self.group: Group | None = None
+        self._shard_id = shard_id
+        self._writer = writer
+        self._dead_letters = dead_letters
+        self._limit = limit
+        self._written = writer.sink.position
 
-    def add(self, batch: Batch) -> None:
-        """Add a batch. Raises SinkOrderError if it does not start after the last record, and SinkClosedError."""
-        self.check_open()
-        if batch.records:
-            self._order.add(batch)
-            self.records += batch.records
-            self.size += self._size_of(batch.records)
+    def write(self, batch: Batch) -> Iterator[tuple[Group, Sequence[Record]]]:
+        """Write a batch with records; yield the group after each part, with its records: it may be taken then.
 
-    def take(self) -> list[Record]:
-        """Return the records and empty the buffer. Raises SinkClosedError."""
-        self.check_open()
-        records, self.records, self.size = self.records, [], 0
-        return records
+        Nothing is yielded if all records are dead letters that are durable. Raises SinkOrderError if the batch does not
+        start after the last record written, and RecordRefusedError for a record that no sink takes, after all records
+        before it.
+        """
+        last, sink, begin = self._check_order(batch), self._writer.sink, 0
+        taken, dead_letters, stop, error = self._sort(batch, sink.refusal) if sink.refusal else _all(batch)
+        for records, part in _prepared(sink, taken, self._limit) if taken else ():
+            # What follows the last part was refused.
+            end = stop if records[-1] is taken[-1] else _index(batch, records[-1]) + 1
+            group = self._opened(batch, begin, end, dead_letters)
+            group.add(part, len(records), last if records[-1] is batch.records[-1] else checkpoint_of(records[-1]))
+            yield group, batch.records[begin:end]
+            begin, dead_letters = end, ()
+        if dead_letters:
+            yield self._opened(batch, begin, stop, dead_letters), batch.records[begin:stop]
+        if error is not None:
+            raise error
 
-    def close(self) -> None:
-        """Close it and drop its records. They were not acked either."""
-        self._order.is_closed = True
-        self.records, self.size = [], 0
+    def take(self) -> Group | None:
+        """Return what is in the buffer, and empty it."""
+        group, self.group = self.group, None
+        return group
 
-    @property
-    def is_closed(self) -> bool:
-        """Whether it is closed."""
-        return self._order.is_closed
+    def _check_order(self, batch: Batch) -> Checkpoint:
+        """Return the position of the last record of a batch. Raises SinkOrderError."""
+        first, last = checkpoint_of(batch.records[0]), checkpoint_of(batch.records[-1])
+        if self._written is not None and first <= self._written:
+            raise SinkOrderError(
+                f"{self._shard_id}: a batch starts at {first}, but {self._written} is already written:"
+                " records would be duplicated or out of order"
+            )
+        self._written = last
+        return last
 
-    def check_open(self) -> None:
-        """Raise SinkClosedError if it is closed."""
-        self._order.check_open()
+    def _opened(self, batch: Batch, begin: int, end: int, dead_letters: Sequence[tuple[Part, Refused]]) -> Group:
+        """Return the group, with the records of a batch from `begin` to before `end`, and with dead letters."""
+        group = self.group
+        if group is None:
+            group = self.group = Group(batch.records[begin].approximate_arrival_timestamp, batch)
+        group.batch, group.end = batch, None if end == len(batch.records) else end - 1
+        for part, refused in dead_letters:
+            group.add_dead_letter(part, refused)
+        return group
+
+    def _sort(self, batch: Batch, refusal: Callable[[Record], str | None]) -> Sorted:
+        """Sort out the records that the sink refuses.
+
+        After a crash between the commit of the dead letters and that of the other records, the same records are refused
+        again. Those that the sink of dead letters has by its position are left out.
+        """
+        reasons = [*map(refusal, batch.records)]
+        if reasons.count(None) == len(reasons):
+            return _all(batch)
+        taken, dead_letters = list[Record](), list[tuple[Part, Refused]]()
+        for end, (record, reason) in enumerate(zip(batch.records, reasons, strict=True)):
+            if reason is None:
+                taken.append(record)
+                continue
+            letter = msgspec.structs.replace(record, tags=(*record.tags, (REASON_TAG, reason)))
+            sink = None if self._dead_letters is None else self._dead_letters.sink
+            refused_too = None if sink is None or sink.refusal is None else sink.refusal(letter)
+            if sink is None or refused_too is not None:
+                return Sorted(taken, dead_letters, end, self._error(record, reason, refused_too))
+            at = checkpoint_of(record)
+            if sink.position is None or at > sink.position:
+                dead_letters.append((sink.prepare((letter,)), Refused(at, reason)))
+        return Sorted(taken, dead_letters, len(batch.records), None)
+
+    def _error(self, record: Record, reason: str, refused_too: str | None) -> RecordRefusedError:
+        reasons = reason if refused_too is None else f"{reason}; as a dead letter: {refused_too}"
+        return RecordRefusedError(
+            f"{self._shard_id}: record {checkpoint_of(record)} cannot be written to this sink: {reasons}; set"
+            " [relay] dead_letters for such records, or fix their producer"
+        )
+
+
+def _all(batch: Batch) -> Sorted:
+    return Sorted(batch.records, (), len(batch.records), None)
+
+
+def _prepared(sink: ShardSink, records: Sequence[Record], limit: int) -> Iterable[tuple[Sequence[Record], Part]]:
+    """Return records in parts of at most `limit` bytes, or of one record: nearly always one part.
+
+    A few bytes of an aggregate may stand for a kilobyte: 130,000 user records may share one partition key.
+    """
+    part = sink.prepare(records)
+    return ((records, part),) if part.size <= limit or len(records) == 1 else _halves(sink, records, limit)
+
+
+def _halves(sink: ShardSink, records: Sequence[Record], limit: int) -> Iterator[tuple[Sequence[Record], Part]]:
+    middle = len(records) // 2
+    yield from _prepared(sink, records[:middle], limit)
+    yield from _prepared(sink, records[middle:], limit)
+
+
+def _index(batch: Batch, record: Record) -> int:
+    return next(index for index, each in enumerate(batch.records) if each is record)

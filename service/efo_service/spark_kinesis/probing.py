@@ -17,6 +17,7 @@ from efo.leases.store import LeaseStore
 from efo.model import Checkpoint, Lease, Position, Record, Shard
 from efo.protocol.aggregation import AggregateMode
 from efo.protocol.lineage import ancestor_ranges
+from efo.retrying import retry
 from efo_service.spark_kinesis.catch_up import CatchUp
 
 INTERVAL: Final = 1.0
@@ -70,13 +71,7 @@ class Probe:
         return (self._kinesis.service_time or self._kinesis.clock)()
 
     async def _list(self) -> list[Shard]:
-        while True:
-            try:
-                return list(await self._kinesis.control_plane.list_shards())
-            except (ServiceError, TransportError) as error:
-                if not error.retryable:
-                    raise
-            await trio.sleep(INTERVAL)
+        return list(await retry(self._kinesis.control_plane.list_shards, lambda: INTERVAL))
 
     async def _round(self, catch_up: CatchUp, shards: list[Shard]) -> bool:
         """Look at each shard once; return whether all are passed."""

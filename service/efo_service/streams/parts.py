@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from opentelemetry.metrics import MeterProvider
+from opentelemetry.trace import Tracer
 
 from efo.consumer.opening import open_consumer
 from efo.consumer.shard_task import ShardReader
@@ -20,8 +21,8 @@ from efo_service.config.settings import KinesisSettings, Settings
 from efo_service.factories.kinesis import open_stream
 from efo_service.factories.lease_store import open_leases
 from efo_service.factories.sinks import open_sink
+from efo_service.relay.destination import Destination
 from efo_service.relay.room import Room
-from efo_service.relay.sink import Sink
 from efo_service.web.live.actions import Acts
 from efo_service.web.live.source import ShowsShards
 
@@ -71,7 +72,7 @@ class Parts:
 
     open_kinesis: Callable[[KinesisSettings], AbstractAsyncContextManager[KinesisClient]]
     open_leases: Callable[[Settings, MeterProvider], AbstractAsyncContextManager[LeaseStore]]
-    open_sink: Callable[[Settings, Observer, MeterProvider], AbstractAsyncContextManager[Sink]]
+    open_sink: Callable[[Settings, Observer, MeterProvider, Tracer | None], AbstractAsyncContextManager[Destination]]
     open_consumer: OpenConsumer
     open_reader: OpenReader | None = None
     room: Room = field(default_factory=Room)

@@ -28,13 +28,11 @@ from efo.telemetry.tracing import open_spans
 from efo_service.config.settings import Settings
 from efo_service.factories.cloudwatch import open_metrics
 from efo_service.factories.consumer import consumer_settings
-from efo_service.factories.sinks import SYSTEMS
 from efo_service.factories.tracing import open_tracing
+from efo_service.relay.destination import Destination
 from efo_service.relay.failures import isolating
-from efo_service.relay.measured import MeasuredSink
 from efo_service.relay.relay import CommitPace, relay_shard
 from efo_service.relay.room import Room
-from efo_service.relay.sink import Sink, identify
 from efo_service.streams.parts import Consumer, Parts
 from efo_service.telemetry.logs import log_events
 from efo_service.telemetry.sdk import Telemetry
@@ -154,8 +152,9 @@ class StreamRun:
             async with parts.open_reader(settings, meters, stop) as read:
                 yield read, ignore_events
         else:
-            async with parts.open_sink(settings, observer, meters) as sink:
-                yield _reader(settings, sink, self._telemetry, tracing, parts.room), _Identifies(sink)
+            tracer = tracer_of(tracing.tracer_provider)
+            async with parts.open_sink(settings, observer, meters, tracer) as destination:
+                yield _reader(settings, destination, tracing, parts.room), _Identifies(destination)
 
 
 def names(settings: Settings) -> dict[str, str]:
@@ -194,10 +193,10 @@ class _Relayed:
 
 
 class _Identifies:
-    """Tells the sink which stream it is of, as soon as that is known: before the first shard is read."""
+    """Tells the sinks which stream they are of, as soon as that is known: before the first shard is read."""
 
-    def __init__(self, sink: Sink) -> None:
-        self._sink = sink
+    def __init__(self, destination: Destination) -> None:
+        self._destination = destination
 
     def observes(self, event_type: type) -> bool:
         """Whether an event of this type tells it."""
@@ -205,22 +204,15 @@ class _Identifies:
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, StreamIdentified):
-            identify(self._sink, event.created_at)
+            self._destination.identify(event.created_at)
 
 
-def _reader(settings: Settings, sink: Sink, telemetry: Telemetry, tracing: OtelTracing, room: Room) -> ShardReader:
-    """Return the function that relays one shard into the sink. The sink is measured."""
+def _reader(settings: Settings, destination: Destination, tracing: OtelTracing, room: Room) -> ShardReader:
+    """Return the function that relays one shard."""
     relay = settings.relay
-    measured = MeasuredSink(
-        sink,
-        system=SYSTEMS.get(relay.sink, relay.sink),
-        topic=settings.topic,
-        meter_provider=telemetry.meter_provider,
-        tracer=tracer_of(tracing.tracer_provider),
-    )
     read = partial(
         relay_shard,
-        sink=measured,
+        destination=destination,
         commit_records=relay.commit_records,
         commit_bytes=relay.commit_bytes,
         pace=CommitPace(relay.commit_seconds),

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from efo.protocol.pacing import RENEWAL_OVERDUE_AFTER, SHARD_INTERVAL, TAKE_OVER_AFTER, Backoff, Pacer
+from efo.protocol.pacing import RENEWAL_OVERDUE_AFTER, SHARD_INTERVAL, TAKE_OVER_AFTER, Pacer
 
 
 def make_pacer(budget=1000.0, *, firsts=(), renewals=(), at=0.0):
@@ -207,31 +207,3 @@ def test_a_renewal_is_granted_however_many_new_shards_arrive(arrivals, budget, n
         granted += pacer.poll(float(second))[0]
         second += 1
         assert second <= RENEWAL_OVERDUE_AFTER + 2
-
-
-class TestBackoff:
-    def test_the_upper_bound_doubles_up_to_the_limit(self):
-        backoff = Backoff(lambda: 1.0, initial=0.5, limit=30.0)
-        assert [backoff.next() for _ in range(9)] == [0.5, 1, 2, 4, 8, 16, 30, 30, 30]
-
-    def test_full_jitter_reaches_down_to_zero(self):
-        backoff = Backoff(lambda: 0.0)
-        assert [backoff.next() for _ in range(4)] == [0.0] * 4
-
-    def test_a_reset_restarts_with_the_initial_wait(self):
-        backoff = Backoff(lambda: 1.0)
-        backoff.next()
-        backoff.next()
-        backoff.reset()
-        assert backoff.next() == 0.5
-
-    def test_many_failures_do_not_overflow(self):
-        backoff = Backoff(lambda: 1.0, limit=60.0)
-        assert [backoff.next() for _ in range(5000)][-1] == 60.0
-
-    @given(st.floats(0, 1), st.integers(0, 40))
-    def test_every_wait_is_between_zero_and_the_limit(self, random, failures):
-        backoff = Backoff(lambda: random)
-        for _ in range(failures):
-            backoff.next()
-        assert 0 <= backoff.next() <= 30.0

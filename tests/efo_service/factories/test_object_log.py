@@ -9,7 +9,7 @@ import trio
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
-from efo.events import Event, SinkRecovered, SinkRetried
+from efo.events import SinkRecovered, SinkRetried
 from efo.model import Batch
 from efo_service.config.settings import Settings
 from efo_service.factories import object_log
@@ -19,6 +19,7 @@ from efo_service.relay.errors import LogError, LogOwnerError, StoreDeniedError, 
 from efo_service.relay.object_store.memory import MemoryStore
 from efo_service.relay.object_store.store import Version
 from tests.efo_service.relay.object_log.logs import SHARD, STREAM, Log, make_records
+from tests.efo_service.relay.relaying import relay_all
 
 
 def settings(**relay: object) -> Settings:
@@ -43,9 +44,8 @@ def batch(count: int) -> Batch:
 
 async def test_the_sink_of_a_url_writes_to_the_store_and_counts_its_requests(store) -> None:
     reader = InMemoryMetricReader()
-    async with open_sink(settings(), meter_provider=MeterProvider([reader])) as sink, sink.open(STREAM, SHARD) as shard:
-        shard.write(batch(3))
-        await shard.commit()
+    async with open_sink(settings(), meter_provider=MeterProvider([reader])) as destination:
+        await relay_all(destination, batch(3))
     requests = store.requests
     Log(store).check(3)
     data = reader.get_metrics_data()
@@ -136,16 +136,18 @@ async def test_what_looks_damaged_at_the_start_is_waited_for(store, name, no_thr
     log.append(log.writer(), 3)
     store.spoil = lambda key, content: PAGE if name in key and trio.current_time() < until else content
     until = trio.current_time() + 20
-    seen: list[Event] = []
-    async with open_sink(settings(), seen.append) as sink, sink.open(STREAM, SHARD) as shard:
-        assert shard.position is not None
-    assert {type(event) for event in seen[:-1]} == {SinkRetried}
-    assert isinstance(seen[-1], SinkRecovered)
+    seen = []
+    async with open_sink(settings(), seen.append) as destination:
+        await relay_all(destination)
+    *retried, recovered = seen
+    assert {type(event) for event in retried} == {SinkRetried}
+    assert isinstance(recovered, SinkRecovered)
+    assert retried[0].detail.startswith("perhaps one damaged answer, so it is read again for 30 s: ")
     until = trio.current_time() + 1000
     began = trio.current_time()
     with pytest.raises(LogError, match=name):
-        async with open_sink(settings()) as sink, sink.open(STREAM, SHARD):
-            pytest.fail("it opened")
+        async with open_sink(settings()) as destination:
+            await relay_all(destination)
     assert trio.current_time() - began >= doubt.SECONDS
 
 
@@ -161,12 +163,10 @@ async def test_a_partition_that_looks_damaged_when_it_is_opened_is_waited_for(
 ) -> None:
     log = Log(store)
     log.append(log.writer(), 3)
-    async with open_sink(settings()) as sink:
+    async with open_sink(settings()) as destination:
         until = trio.current_time() + 20
         store.spoil = lambda _key, content: PAGE if trio.current_time() < until else content
-        async with sink.open(STREAM, SHARD) as shard:
-            shard.write(Batch("s", SHARD, make_records(2, 3), "9", 0, 0))
-            await shard.commit()
+        await relay_all(destination, Batch("s", SHARD, make_records(2, 3), "9", 0, 0))
     log.check(5)
 
 

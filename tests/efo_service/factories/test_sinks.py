@@ -20,15 +20,17 @@ from efo.errors import ConfigurationError
 from efo.events import RecordDeadLettered, RecordSkipped, SinkRecovered
 from efo.model import Batch, Record
 from efo_service.config.settings import Settings
-from efo_service.factories.sinks import SYSTEMS, _SinkReport, open_sink
+from efo_service.factories.sinks import SYSTEMS, _Reports, open_sink
+from efo_service.relay.destination import Destination, SinkRetries
 from efo_service.relay.errors import LogIncompleteError, RecordRefusedError, SinkFullError
 from efo_service.relay.log.reader_offsets import commit_reader
 from efo_service.relay.log.segments import list_segments
 from efo_service.relay.log.sink import LogSink
-from efo_service.relay.measured import SinkRetries
+from efo_service.relay.measured import SinkMeter
 from efo_service.relay.plugins import BUILT_IN
-from efo_service.relay.retrying import RetryingSink
+from efo_service.relay.relay import relay_shard
 from tests.efo_service.relay.all_sinks import read_log
+from tests.efo_service.relay.relaying import ListedShard, relay_all
 
 STREAM, SHARD = "orders", "shardId-000000000000"
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -50,9 +52,8 @@ def settings(path, **relay) -> Settings:
 
 
 async def write_batch(chosen: Settings) -> None:
-    async with open_sink(chosen) as sink, sink.open(STREAM, SHARD) as shard:
-        shard.write(BATCH)
-        await shard.commit()
+    async with open_sink(chosen) as destination:
+        await relay_all(destination, BATCH)
 
 
 async def test_the_default_sink_is_the_log(tmp_path) -> None:
@@ -81,9 +82,8 @@ async def test_dead_letters_of_the_jsonl_sink_are_written_to_the_log(tmp_path) -
 async def test_each_refused_record_is_reported(tmp_path, relay, event) -> None:
     seen = []
     chosen = settings(tmp_path, sink="jsonl", jsonl_encoding="utf-8", **relay)
-    async with open_sink(chosen, seen.append) as sink, sink.open(STREAM, SHARD) as shard:
-        shard.write(BATCH)
-        await shard.commit()
+    async with open_sink(chosen, seen.append) as destination:
+        await relay_all(destination, BATCH)
     assert seen == [event(SHARD, "2", 0, "record_refused", "its value is not UTF-8: invalid start byte at byte 0")]
     assert len((tmp_path / "lines").read_text().splitlines()) == 1
 
@@ -92,6 +92,21 @@ async def test_each_refused_record_is_reported(tmp_path, relay, event) -> None:
 async def test_without_a_place_for_it_a_refused_record_is_an_error(tmp_path, action) -> None:
     with pytest.raises(RecordRefusedError, match="record 2 cannot be written"):
         await write_batch(settings(tmp_path, sink="jsonl", jsonl_encoding="utf-8", on_refused_record=action))
+
+
+@pytest.mark.parametrize(
+    ("relay", "expected"),
+    [
+        # Only a full disk is waited for; then the error decides as [relay] on_sink_error says.
+        ({}, SinkRetries(errors=(SinkFullError,), seconds=70, initial=1, limit=30, jitter=0, isolates=False)),
+        ({"sink": "jsonl"}, SinkRetries(seconds=70)),
+    ],
+)
+async def test_a_failing_sink_is_waited_for_as_the_settings_say(tmp_path, relay, expected) -> None:
+    async with open_sink(settings(tmp_path, **relay, retry_seconds=70, dead_letters="refused")) as destination:
+        assert destination.retries == expected
+        assert destination.dead_letters.retries.errors == (SinkFullError,)
+        assert destination.dead_letters.retries.seconds == 70
 
 
 async def test_a_missing_trace_extractor_is_refused_when_the_sink_is_opened(tmp_path) -> None:
@@ -104,30 +119,27 @@ def numbered(number: int) -> Batch:
     return Batch("s", SHARD, (Record(str(number), 1.0, b"v", "k"),), None, 0, 0)
 
 
-async def commit(sink, *numbers: int) -> None:
-    async with sink.open(STREAM, SHARD) as shard:
-        for number in numbers:
-            shard.write(numbered(number))
-            await shard.commit()
+async def commit(destination: Destination, *numbers: int) -> None:
+    await relay_all(destination, *map(numbered, numbers), each=True)
 
 
 async def test_maintenance_runs_while_the_log_is_open(tmp_path) -> None:
     with capture_logs() as logs:
-        async with open_sink(settings(tmp_path, retention_bytes=1, maintenance_seconds=0.01)) as sink:
-            await commit(sink, 1, 2, 3)
+        async with open_sink(settings(tmp_path, retention_bytes=1, maintenance_seconds=0.01)) as destination:
+            await commit(destination, 1, 2, 3)
             while len(list_segments(tmp_path / "log" / STREAM / "0")) > 1:  # noqa: ASYNC110 - it happens on disk
                 await trio.sleep(0.01)
-            await commit(sink, 4)
+            await commit(destination, 4)
     assert sum(line["expired"] for line in logs if line["event"] == "maintenance_done") >= 2
     assert read_log(tmp_path, SHARD, STREAM)[-1].headers[2] == ("kinesis.sequence", b"4")
 
 
 async def test_what_retention_leaves_for_a_reader_is_told(tmp_path) -> None:
     with capture_logs() as logs:
-        async with open_sink(settings(tmp_path, retention_bytes=1, maintenance_seconds=0.01)) as sink:
-            await commit(sink, 1)
+        async with open_sink(settings(tmp_path, retention_bytes=1, maintenance_seconds=0.01)) as destination:
+            await commit(destination, 1)
             commit_reader(tmp_path / "log", STREAM, "slow", {0: 0}, time.time())
-            await commit(sink, 2, 3)
+            await commit(destination, 2, 3)
             while not any(line["event"] == "retention_waits_for_readers" for line in logs):  # noqa: ASYNC110 - the same
                 await trio.sleep(0.01)
     (held_back, *_) = (line["bytes"] for line in logs if line["event"] == "retention_waits_for_readers")
@@ -136,8 +148,8 @@ async def test_what_retention_leaves_for_a_reader_is_told(tmp_path) -> None:
 
 async def test_failed_maintenance_is_logged_and_the_sink_stays_open(tmp_path) -> None:
     with capture_logs() as logs:
-        async with open_sink(settings(tmp_path, retention_bytes=1, maintenance_seconds=0.01)) as sink:
-            await commit(sink, 1)
+        async with open_sink(settings(tmp_path, retention_bytes=1, maintenance_seconds=0.01)) as destination:
+            await commit(destination, 1)
             (segment,) = list_segments(tmp_path / "log" / STREAM / "0")
             good = segment.path.read_bytes()
             segment.path.write_bytes(b"damaged")
@@ -170,20 +182,15 @@ class DownSink:
         self._failures -= 1
         if self._failures >= 0:
             raise SinkFullError("no room")
-        yield SimpleNamespace(size=len, position=None)
+        yield SimpleNamespace(position=None, refusal=None)
 
 
 async def test_each_retry_of_a_sink_is_reported_and_that_it_works_again_once(autojump_clock) -> None:
     reader, seen = InMemoryMetricReader(), []
-    retries = SinkRetries("efo_log", STREAM, MeterProvider(metric_readers=[reader], shutdown_on_exit=False))
-    log = _SinkReport(retries, seen.append)
-    sink = RetryingSink(
-        DownSink(241), seconds=3600, isolating_errors=(), on_retry=log.retried, on_recovery=log.recovered, rng=Random(1)
-    )
-    async with sink.open(STREAM, SHARD):
-        pass
-    async with sink.open(STREAM, SHARD):
-        pass
+    meter = SinkMeter("efo_log", STREAM, MeterProvider(metric_readers=[reader], shutdown_on_exit=False))
+    destination = Destination(DownSink(241), SinkRetries(seconds=3600), _Reports(meter, seen.append, "isolate"))
+    await relay_shard(ListedShard([]), destination, rng=Random(1))
+    await relay_all(destination)
     *retried, recovered = seen
     assert {(event.shard_id, event.error_type, event.detail) for event in retried} == {(SHARD, "sink_full", "no room")}
     assert (len(retried), recovered) == (241, SinkRecovered(SHARD))
@@ -205,14 +212,12 @@ async def test_a_commit_is_counted_while_it_is_tried_again(full_device, tmp_path
     reader = InMemoryMetricReader()
     meters = MeterProvider(metric_readers=[reader], shutdown_on_exit=False)
     config = settings(tmp_path, sink="jsonl", jsonl_file="-", retry_seconds=60)
-    async with open_sink(config, meter_provider=meters) as sink, sink.open(STREAM, SHARD) as shard_sink:
-        shard_sink.write(BATCH)
+    async with open_sink(config, meter_provider=meters) as destination, trio.open_nursery() as nursery:
         with capture_logs():
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(shard_sink.commit)
-                while not (counted := points(reader, "efo.sink.retries")):  # noqa: ASYNC110 - the sink writes in a thread
-                    await trio.sleep(0.01)
-                nursery.cancel_scope.cancel()
+            nursery.start_soon(relay_all, destination, BATCH)
+            while not (counted := points(reader, "efo.sink.retries")):  # noqa: ASYNC110 - the sink writes in a thread
+                await trio.sleep(0.01)
+            nursery.cancel_scope.cancel()
     ((attributes, count),) = counted
     assert attributes == {
         "messaging.system": "efo_jsonl",
@@ -243,9 +248,9 @@ async def test_the_lock_timeout_of_the_log_is_at_least_the_failover_time(tmp_pat
     chosen = Settings(
         kinesis={"stream": STREAM}, relay={"directory": tmp_path / "log"}, leases={"failover_seconds": failover}
     )
-    async with open_sink(chosen) as sink:
-        assert isinstance(sink, LogSink)
-        assert sink.lock_timeout == expected
+    async with open_sink(chosen) as destination:
+        assert isinstance(destination.sink, LogSink)
+        assert destination.sink.lock_timeout == expected
 
 
 async def test_a_log_with_an_emptied_partition_is_refused_at_the_start(tmp_path) -> None:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from efo_service.relay.dead_letter import DeadLetteringSink
 from efo_service.relay.jsonlines import open_json_lines
 from efo_service.relay.kafka.options import KafkaOptions
 from efo_service.relay.kafka.sink import open_kafka
@@ -22,7 +21,6 @@ from efo_service.relay.object_log.catalog import read_catalog
 from efo_service.relay.object_log.partition import Partition
 from efo_service.relay.object_log.sink import ObjectLogSink
 from efo_service.relay.object_store.memory import MemoryStore
-from efo_service.relay.retrying import RetryingSink
 from efo_service.relay.sink import Sink
 from proofs.local_servers.kafka import read_topic, serve_kafka
 from proofs.local_servers.running import Serve
@@ -67,7 +65,7 @@ _STORES: dict[Path, MemoryStore] = defaultdict(MemoryStore)
 
 @asynccontextmanager
 async def object_log(path: Path):
-    yield ObjectLogSink(_STORES[path].client(), "topic", retry_seconds=0)
+    yield ObjectLogSink(_STORES[path].client(), "topic")
 
 
 def read_object_log(path: Path, shard_id: str) -> list[Message]:
@@ -97,18 +95,6 @@ def read_lines(path: Path, shard_id: str) -> list[Message]:
     return messages
 
 
-@asynccontextmanager
-async def with_dead_letters(path: Path):
-    dead_letters = LogSink(path / "log", "refused", lock_timeout=0)
-    yield DeadLetteringSink(LogSink(path / "log", "topic", lock_timeout=0), dead_letters, lambda *_: None)
-
-
-@asynccontextmanager
-async def retrying(path: Path):
-    inner = LogSink(path / "log", "topic", lock_timeout=0)
-    yield RetryingSink(inner, seconds=0, isolating_errors=(), on_retry=lambda *_: None)
-
-
 def kafka(path: Path, servers: str, **settings):
     names = {"application": path.name, "stream": "orders", "topic": path.name}
     return open_kafka(KafkaOptions(bootstrap_servers=servers, partitions=1, **settings), **names)
@@ -130,6 +116,4 @@ SINKS = {
     "kafka, at least once": Kind(
         partial(kafka, delivery="at_least_once"), read_kafka, owns_position=False, fences=False, serve=serve_kafka
     ),
-    "retrying": Kind(retrying, read_log, owns_position=True, fences=True),
-    "dead letters": Kind(with_dead_letters, read_log, owns_position=True, fences=True),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import asynccontextmanager
 from functools import partial
 
 import pytest
@@ -13,14 +14,26 @@ from efo.model import Batch
 from efo.protocol.aggregation import Entry, aggregate
 from efo.settings import ConsumerSettings
 from efo.testing import FakeKinesis
+from efo_service.relay.destination import SkippingSink
 from efo_service.relay.relay import relay_shard
 from tests.efo_service.relay.all_sinks import SINKS
+from tests.efo_service.relay.relaying import to
 from tests.workers import open_worker
 
 STREAM = "orders"
 TIMEOUT = 60.0
 Expected = Counter[tuple[bytes | None, bytes]]
 """Pairs of key and value."""
+
+
+class RefusesAll(SkippingSink):
+    """A sink all of whose records become dead letters."""
+
+    @asynccontextmanager
+    async def open(self, *arguments):
+        async with super().open(*arguments) as shard:
+            shard.refusal = lambda _record: "none is taken"
+            yield shard
 
 
 class CountedShard:
@@ -80,15 +93,17 @@ def put_by_kinesis(fake: FakeKinesis) -> Expected:
 
 @pytest.mark.parametrize("name", ["log", "object log", "json lines", "kafka", "dead letters"])
 async def test_a_stream_changes_to_auto_and_back_while_it_is_relayed(tmp_path, servers, read_mode, name) -> None:
-    kind, counted = SINKS[name], Counted()
+    kind, counted = SINKS["log" if name == "dead letters" else name], Counted()
     arguments = (tmp_path,) if kind.serve is None else (tmp_path, servers.url(kind.serve))
     settings = ConsumerSettings(poll_interval=0.25)
     with trio.fail_after(TIMEOUT):
         async with FakeKinesis() as fake, kind.open(*arguments) as sink:
             fake.create_stream(STREAM, 2, distribution="USER_PARTITION_KEY")
 
+            destination = to(RefusesAll(), sink) if name == "dead letters" else to(sink)
+
             async def relay(shard) -> None:
-                await relay_shard(CountedShard(shard, counted), sink)
+                await relay_shard(CountedShard(shard, counted), destination)
 
             opening = open_worker(fake.kinesis(STREAM), MemoryLeaseStore(), settings)
             async with opening as consumer, trio.open_nursery() as nursery:

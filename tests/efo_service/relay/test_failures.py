@@ -7,11 +7,12 @@ from functools import partial
 import pytest
 
 from efo.errors import ConfigurationError, EfoError, IsolateShardError
-from efo.model import Checkpoint, Record
+from efo.model import Record
 from efo_service.relay.errors import RecordRefusedError, SinkDefectError, SinkError, SinkFencedError, SinkFullError
 from efo_service.relay.failures import isolating
 from efo_service.relay.log.sink import LogSink
 from efo_service.relay.relay import relay_shard
+from tests.efo_service.relay.relaying import ListedShard, to
 
 
 async def outcome(error: Exception, **which: bool) -> Exception:
@@ -67,17 +68,9 @@ async def test_a_record_that_the_trace_extractor_cannot_read_isolates_its_shard(
         if record.data == b"value-3":
             raise ValueError("secret data")
 
-    class Shard:
-        stream, shard_id, checkpoint = "orders", "shardId-000000000000", Checkpoint.TRIM_HORIZON
-        has_pending = False
-
-        async def __aiter__(self):
-            yield make_batch(5)
-
-        def ack_through(self, batch, index=None) -> None:
-            raise AssertionError("nothing was committed")
-
-    relay = partial(relay_shard, sink=LogSink(tmp_path, "topic", extract=extract))
+    shard = ListedShard([make_batch(5)])
+    relay = partial(relay_shard, destination=to(LogSink(tmp_path, "topic", extract=extract)))
     with pytest.raises(IsolateShardError, match=r"the trace extractor failed at .*: ValueError") as caught:
-        await isolating(relay, refused_records=True, sink_errors=False)(Shard())
+        await isolating(relay, refused_records=True, sink_errors=False)(shard)
     assert "secret" not in str(caught.value)
+    assert shard.acked == []

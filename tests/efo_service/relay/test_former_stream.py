@@ -27,6 +27,7 @@ from efo_service.relay.object_store.memory import MemoryStore
 from efo_service.relay.object_store.url import parse_url
 from efo_service.relay.readable import ReadableLog
 from efo_service.relay.sink import Sink
+from tests.efo_service.relay.relaying import commit
 
 STREAM, TOPIC = "orders", "orders"
 SHARD, OTHER = "shardId-000000000000", "shardId-000000000001"
@@ -46,8 +47,7 @@ class Place:
         async with self.open() as sink:
             sink.identify(created_at)
             async with sink.open(STREAM, shard_id, **options) as shard:
-                shard.write(batch)
-                await shard.commit()
+                await commit(shard, batch)
 
     def offsets(self) -> list[tuple[int, int]]:
         lines = map(json.loads, export(self.readable, TOPIC, encoding="utf-8"))
@@ -72,7 +72,7 @@ def place(request, tmp_path) -> Place:
 
     @asynccontextmanager
     async def open_object_log():
-        yield ObjectLogSink(store.client(), TOPIC, retry_seconds=0)
+        yield ObjectLogSink(store.client(), TOPIC)
 
     return Place(
         ObjectLog(parse_url("s3://logs/efo"), store),
@@ -168,7 +168,6 @@ async def test_a_topic_with_an_open_writer_is_not_changed(tmp_path, make_batch):
     sink = LogSink(tmp_path, TOPIC, lock_timeout=0)
     sink.identify(FORMER)
     async with sink.open(STREAM, SHARD) as shard:
-        shard.write(make_batch(3))
-        await shard.commit()
+        await commit(shard, make_batch(3))
         with pytest.raises(SinkLockedError, match="stop the relay first"):
             LocalLog(tmp_path).continue_with(TOPIC, STREAM, PRESENT)

@@ -10,6 +10,7 @@ from structlog.testing import capture_logs
 from efo.model import Batch
 from efo_service.relay.errors import RecordRefusedError, SinkFullError, SinkLockedError
 from efo_service.relay.jsonlines import open_json_lines
+from tests.efo_service.relay.relaying import commit, relay_all, to
 
 STREAM, SHARD = "orders", "shardId-000000000000"
 
@@ -21,8 +22,7 @@ def numbers(path) -> list[str]:
 async def put(path, *batches: Batch, **options) -> None:
     async with open_json_lines(path, **options) as sink, sink.open(STREAM, SHARD) as shard:
         for batch in batches:
-            shard.write(batch)
-            await shard.commit()
+            await commit(shard, batch)
 
 
 async def test_a_line_has_the_documented_form(tmp_path, make_batch) -> None:
@@ -40,18 +40,16 @@ async def test_values_can_be_written_as_utf_8_text(tmp_path, make_batch) -> None
     assert json.loads((tmp_path / "lines").read_text())["value"] == "value-0"
 
 
-async def test_a_batch_with_a_value_that_is_not_utf_8_is_refused(tmp_path, make_records) -> None:
+async def test_a_value_that_is_not_utf_8_is_refused(tmp_path, make_records) -> None:
     good, bad = make_records(2)
     bad = msgspec.structs.replace(bad, data=b"caf\xe9")
-    async with open_json_lines(tmp_path / "lines", encoding="utf-8") as sink, sink.open(STREAM, SHARD) as shard:
-        assert shard.refusal(good) is None
+    async with open_json_lines(tmp_path / "lines", encoding="utf-8") as sink:
+        async with sink.open(STREAM, SHARD) as shard:
+            assert shard.refusal(good) is None
         with pytest.raises(
             RecordRefusedError, match=r"899 cannot be written .* not UTF-8: .* at byte 3.* dead_letters"
         ):
-            shard.write(Batch("s", SHARD, (good, bad), None, 0, 0))
-        assert shard.pending_records == 0
-        shard.write(Batch("s", SHARD, (good,), None, 0, 0))
-        await shard.commit()
+            await relay_all(to(sink), Batch("s", SHARD, (good, bad), None, 0, 0))
     assert numbers(tmp_path / "lines") == ["898"]
 
 
@@ -92,30 +90,26 @@ async def test_a_full_disk_is_reported_and_leaves_only_whole_lines(tmp_path, mak
 
     async with open_json_lines(path) as sink:
         async with sink.open(STREAM, SHARD) as shard:
-            shard.write(make_batch(2))
-            await shard.commit()
+            await commit(shard, make_batch(2))
             whole = path.read_bytes()
-            shard.write(make_batch(2, 2))
             with monkeypatch.context() as patched:
                 patched.setattr(os, "write", fills_up)
                 with pytest.raises(SinkFullError, match="no space"):
-                    await shard.commit()
+                    await commit(shard, make_batch(2, 2))
         assert path.read_bytes() == whole
         async with sink.open(STREAM, SHARD) as shard:
-            shard.write(make_batch(2, 2))
-            await shard.commit()
+            await commit(shard, make_batch(2, 2))
     assert numbers(path) == ["898", "899", "900", "901"]
 
 
 STDOUT = """
 import trio
-from efo.model import Batch, Record
+from efo.model import Record
 from efo_service.relay.jsonlines import open_json_lines
 
 async def main():
     async with open_json_lines(None) as sink, sink.open("orders", "shard") as shard:
-        shard.write(Batch("s", "shard", (Record("7", 1.0, b"v", "k"),), None, 0, 0))
-        await shard.commit()
+        await shard.commit([shard.prepare((Record("7", 1.0, b"v", "k"),))])
 
 trio.run(main)
 """
@@ -128,14 +122,14 @@ def test_without_a_path_lines_are_written_to_stdout() -> None:
 
 BLOCKED = """
 import os, sys, trio
-from efo.model import Batch, Record
+from efo.model import Record
 from efo_service.relay.jsonlines import open_json_lines
 
 async def main():
     async with open_json_lines(None) as sink, sink.open("orders", "shard") as shard:
-        shard.write(Batch("s", "shard", (Record("7", 1.0, bytes(1 << 20), "k"),), None, 0, 0))
+        part = shard.prepare((Record("7", 1.0, bytes(1 << 20), "k"),))
         with trio.move_on_after(0.1):
-            await shard.commit()
+            await shard.commit([part])
     os.write(2, b"ended")
 
 trio.run(main)

@@ -21,6 +21,7 @@ from efo_service.relay.jsonlines import open_json_lines
 from efo_service.relay.log.columns import arrow
 from efo_service.relay.log.sink import LogSink
 from efo_service.relay.relay import COMMIT_BYTES, relay_shard
+from tests.efo_service.relay.relaying import to
 
 MEBIBYTE = 1024 * 1024
 MAX_HELD = 64 * 1000 * 1000
@@ -124,7 +125,7 @@ async def test_the_log_holds_little_of_the_largest_legal_aggregate(aggregated, t
     shard = Shard(record)
     sink = LogSink(tmp_path, "t" * 128)
     with measured() as held:
-        await relay_shard(shard, sink)
+        await relay_shard(shard, to(sink))
         assert held.peak < MAX_HELD
     async with sink.open(shard.stream, shard.shard_id) as opened:
         assert opened.end_offset == count
@@ -137,7 +138,7 @@ async def test_json_lines_hold_little_of_the_largest_legal_aggregate(aggregated,
     shard = Shard(record)
     async with open_json_lines(tmp_path / "lines") as sink:
         with measured() as held:
-            await relay_shard(shard, sink)
+            await relay_shard(shard, to(sink))
             assert held.peak < MAX_HELD
     with (tmp_path / "lines").open("rb") as lines:
         assert sum(1 for _ in lines) == count
@@ -149,7 +150,7 @@ async def test_a_poison_record_is_written_whole_and_reported(tmp_path) -> None:
     shard = Shard(Record("1", 1.0, data, "k"))
     sink = LogSink(tmp_path, "t")
     with measured() as held:
-        await relay_shard(shard, sink)
+        await relay_shard(shard, to(sink))
         assert held.peak < MAX_HELD
     async with sink.open(shard.stream, shard.shard_id) as opened:
         assert opened.end_offset == 1

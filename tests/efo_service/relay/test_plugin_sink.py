@@ -10,9 +10,11 @@ import trio
 import trio.lowlevel
 
 from efo.model import Checkpoint, checkpoint_of
-from efo_service.relay.conformance import SHARD, STREAM, batch
+from efo_service.relay.conformance import SHARD, STREAM
+from efo_service.relay.conformance import records as some
 from efo_service.relay.errors import SinkDefectError, SinkError, SinkFullError
 from efo_service.relay.plugin_sink import BLOCKS_AFTER, open_checked
+from efo_service.relay.sink import Part, identify
 
 SECRET = "secret-of-the-package"
 
@@ -48,26 +50,19 @@ class Package:
         return self._do("position")
 
     @property
-    def pending_records(self):
-        return self._do("pending_records", len(self.written))
+    def refusal(self):
+        self._do("refusal")
+        return self._does.get("refusal_method", lambda record: self._do("reason", None, record))
 
-    @property
-    def pending_bytes(self):
-        return self._do("pending_bytes", 0)
+    def prepare(self, records):
+        self._do("prepare")
+        found = Part(tuple(records), self._do("size", len(records)))
+        return self._do("part", found)
 
-    def size(self, records):
-        return self._do("size", len(records))
-
-    def refusal(self, record):
-        return self._do("refusal", None, record)
-
-    def write(self, found):
-        self.written.append(found)
-        self._do("write")
-
-    async def commit(self):
+    async def commit(self, parts):
         await trio.lowlevel.checkpoint()
         self._do("commit")
+        self.written += [record for part in parts for record in part.content]
 
 
 @asynccontextmanager
@@ -79,23 +74,20 @@ async def shard_of(package):
 async def use(package):
     """Call everything that the relay calls."""
     async with shard_of(package) as shard:
-        found = batch(3)
-        for record in found.records:
-            shard.refusal(record)
-        shard.size(found.records)
-        shard.write(found)
-        _ = shard.position, shard.pending_records, shard.pending_bytes
-        await shard.commit()
+        found = some(3)
+        if (refusal := shard.refusal) is not None:
+            for record in found:
+                refusal(record)
+        part = shard.prepare(found)
+        _ = shard.position
+        await shard.commit([part])
 
 
 def fail():
     raise ValueError(SECRET)
 
 
-@pytest.mark.parametrize(
-    "method",
-    ["enter", "leave", "open", "position", "pending_records", "pending_bytes", "size", "refusal", "write", "commit"],
-)
+@pytest.mark.parametrize("method", ["enter", "leave", "open", "position", "refusal", "reason", "prepare", "commit"])
 async def test_an_exception_of_any_method_is_a_defect_of_the_sink_without_its_text(method):
     package = Package(**{method: lambda *_: fail()})
     with pytest.raises(SinkDefectError) as caught:
@@ -119,19 +111,22 @@ async def test_an_error_of_efo_passes_and_the_shard_is_closed():
     [
         *(("position", value) for value in ("7", 7, b"7", object(), {}, True)),
         *(("position", value) for value in (Checkpoint.LATEST, Checkpoint.SHARD_END, Checkpoint.TRIM_HORIZON)),
-        *(("pending_records", value) for value in (None, "7", -1, 1.5, SECRET)),
-        *(("pending_bytes", value) for value in (None, -1)),
-        *(("size", value) for value in (None, -1, "many")),
+        *(("prepare", part) for part in (None, b"7", [], SECRET)),
+        *(("prepare", Part(b"", size)) for size in (None, "7", -1, 1.5, SECRET)),
+        *(("reason", value) for value in (b"no", 7, True, object())),
         *(("refusal", value) for value in (b"no", 7, True, object())),
     ],
 )
 async def test_garbage_is_refused_with_the_name_of_the_method(method, garbage):
-    with pytest.raises(SinkDefectError, match=f"{SHARD}: {method} of its sink is ") as caught:
-        await use(Package(**{method: lambda *_: garbage}))
+    does = {"position": "position", "prepare": "part", "reason": "reason", "refusal": "refusal_method"}
+    package = Package(**{does[method]: garbage if method == "refusal" else lambda *_: garbage})
+    name = "refusal" if method == "reason" else method
+    with pytest.raises(SinkDefectError, match=f"{SHARD}: {name} of its sink is ") as caught:
+        await use(package)
     assert SECRET not in str(caught.value)
 
 
-@pytest.mark.parametrize("after", [None, Checkpoint("1"), checkpoint_of(batch(2).records[-1])])
+@pytest.mark.parametrize("after", [None, Checkpoint("1"), checkpoint_of(some(2)[-1])])
 async def test_a_position_that_does_not_follow_a_commit_is_refused(after):
     """What the commit was said to make durable would be acked, and lost."""
     positions = iter([Checkpoint("1"), Checkpoint("1"), after, after])
@@ -142,7 +137,7 @@ async def test_a_position_that_does_not_follow_a_commit_is_refused(after):
 async def test_a_sink_that_keeps_positions_and_one_that_keeps_none_pass():
     await use(Package())
     package = Package()
-    package._does["position"] = lambda: checkpoint_of(package.written[-1].records[-1]) if package.written else None
+    package._does["position"] = lambda: checkpoint_of(package.written[-1]) if package.written else None
     await use(package)
 
 
@@ -156,22 +151,23 @@ async def test_a_sink_that_holds_up_the_loop_is_told_once_a_minute(autojump_cloc
     package = Package(commit=block)
     with structlog.testing.capture_logs() as lines:
         async with shard_of(package) as shard:
+            parts = [shard.prepare(some(3))]
             for _ in range(3):
-                await shard.commit()
+                await shard.commit(parts)
             await trio.sleep(100)
-            await shard.commit()
+            await shard.commit(parts)
     assert [(line["event"], line["sink"], line["method"]) for line in lines] == [("sink_blocks", "evil", "commit")] * 2
 
 
 async def test_a_commit_that_is_cancelled_ends_and_one_that_waits_is_no_block(autojump_clock):
     class Waiting(Package):
-        async def commit(self):
+        async def commit(self, _parts):
             await trio.sleep_forever()
 
     with structlog.testing.capture_logs() as lines:
         async with shard_of(Waiting()) as shard:
             with trio.move_on_after(60) as scope:
-                await shard.commit()
+                await shard.commit([shard.prepare(some(3))])
     assert scope.cancelled_caught
     assert lines == []
 
@@ -180,3 +176,21 @@ async def test_the_error_of_the_block_passes_unchanged():
     with pytest.raises(SinkError, match="of the block"):
         async with shard_of(Package()):
             raise SinkError("of the block")
+
+
+async def test_a_sink_that_wants_to_know_its_stream_is_told_before_it_is_opened() -> None:
+    told = []
+
+    class Identified(Package):
+        def identify(self, created_at):
+            told.append(created_at)
+            self._do("identify")
+
+    async with open_checked(Identified().opening(), "evil", STREAM) as sink:
+        identify(sink, 7.0)
+        async with sink.open(STREAM, SHARD):
+            assert told == [7.0]
+    with pytest.raises(SinkDefectError, match=f"^{SHARD}: its sink failed with ValueError") as caught:
+        async with shard_of(Identified(identify=fail)):
+            pytest.fail("it opened")
+    assert SECRET not in str(caught.value)

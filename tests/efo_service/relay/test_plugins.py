@@ -12,9 +12,8 @@ from efo.errors import ConfigurationError
 from efo.model import Checkpoint
 from efo_service.config.loading import load, load_all
 from efo_service.factories.sinks import open_sink
-from efo_service.relay.conformance import CHECKS, batch
+from efo_service.relay.conformance import commit
 from efo_service.relay.plugins import check_sink, installed_sinks, load_sink
-from tests.efo_service.relay.all_sinks import SINKS
 from tests.paths import ROOT
 
 EXAMPLE = ROOT / "examples/sink-sqlite"
@@ -93,11 +92,10 @@ async def test_a_sink_of_another_package_is_opened_with_its_options_and_keeps_po
     )
     assert settings.relay.owns_positions
     async with (
-        open_sink(settings) as sink,
-        sink.open("orders", "shardId-000000000000", Checkpoint.TRIM_HORIZON) as shard,
+        open_sink(settings) as destination,
+        destination.sink.open("orders", "shardId-000000000000", Checkpoint.TRIM_HORIZON) as shard,
     ):
-        shard.write(batch(3))
-        await shard.commit()
+        await commit(shard, 3)
         assert shard.position is not None
     connection = sqlite3.connect(tmp_path / "f")
     assert connection.execute("SELECT count(*), min(topic) FROM record").fetchone() == (3, "t")
@@ -128,25 +126,6 @@ def test_two_streams_cannot_have_the_same_sink_topic_and_options(install, tmp_pa
     path.write_text(text + '[streams.b.relay]\ntopic = "a"')
     with pytest.raises(ConfigurationError, match="the topic 'a' of the sink 'sqlite' with the same options"):
         load_all(path)
-
-
-class UnderTest:
-    """A sink of efo, as a package would test its own."""
-
-    def __init__(self, kind, directory) -> None:
-        self.kind, self.directory, self.owns_positions = kind, directory, kind.owns_position
-
-    def open(self):
-        return self.kind.open(self.directory)
-
-    def read(self, shard_id: str):
-        return self.kind.read(self.directory, shard_id)
-
-
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-@pytest.mark.parametrize("name", [name for name, kind in SINKS.items() if kind.serve is None])
-async def test_the_sinks_of_efo_pass_the_checks_for_other_packages(name, check, tmp_path):
-    await check(UnderTest(SINKS[name], tmp_path))
 
 
 @pytest.mark.e2e

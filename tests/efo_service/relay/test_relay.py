@@ -13,12 +13,16 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from efo.model import Batch, Checkpoint, checkpoint_of
-from efo_service.relay.errors import LogIncompleteError, RecordRefusedError, SinkDefectError, SinkError
+from efo_service.relay import relay
+from efo_service.relay.destination import SinkRetries
+from efo_service.relay.errors import LogIncompleteError, RecordRefusedError, SinkDefectError, SinkError, SinkFullError
 from efo_service.relay.log.segments import list_segments, read_segment
 from efo_service.relay.log.sink import LogSink
-from efo_service.relay.relay import MAX_COMMITS_PER_SECOND, MAX_DELAY, CommitPace, relay_shard
+from efo_service.relay.relay import MAX_COMMITS_PER_SECOND, MAX_DELAY, CommitPace
 from efo_service.relay.room import Room
-from efo_service.relay.write_buffer import check_refusals
+from efo_service.relay.shard_writer import open_writer
+from efo_service.relay.sink import Part
+from tests.efo_service.relay.relaying import to
 
 SHARD = "shardId-000000000000"
 
@@ -89,16 +93,21 @@ class FakeShard(Stopwatch):
 
 
 class FakeSink(Stopwatch):
-    """Takes `seconds` for a commit. Records the time of each commit and the numbers of its batches."""
+    """Takes `seconds` for a commit. Records the time of each commit and the numbers of its batches.
+
+    `held`: the bytes that are prepared and not committed.
+    """
 
     def __init__(self, *, seconds: float = 0.002, position: Checkpoint | None = None, fail_at: int = -1) -> None:
         super().__init__()
         self.position = position
         self.commits: list[tuple[float, list[int]]] = []
         self.sizes: list[int] = []
+        self.held = 0
+        self.error = SinkError("the disk has failed")
         self.odd = None
         self.closed = False
-        self._buffer: list[Batch] = []
+        self.shard: FakeShard | None = None
         self._commit_seconds = seconds
         self._fail_at = fail_at
         self._committing = False
@@ -109,35 +118,32 @@ class FakeSink(Stopwatch):
         yield self
         self.closed = True
 
-    @property
-    def pending_records(self) -> int:
-        return sum(len(batch.records) for batch in self._buffer)
-
-    @property
-    def pending_bytes(self) -> int:
-        return sum(self.size(batch.records) for batch in self._buffer)
-
-    def size(self, records) -> int:
-        return sum(len(record.data) + len(record.partition_key) for record in records)
-
     def refusal(self, record) -> str | None:
         return "it is odd" if record.data == self.odd else None
 
-    def write(self, batch: Batch) -> None:
-        assert batch.records
-        check_refusals(self, batch)
-        self._buffer.append(batch)
+    def prepare(self, records) -> Part:
+        number = self.shard.delivered[-1][1]
+        part = Part((number, len(records)), sum(len(record.data) + len(record.partition_key) for record in records))
+        self.held += part.size
+        return part
 
-    async def commit(self) -> None:
+    async def commit(self, parts) -> None:
         assert not self._committing, "one commit at a time"
-        batches, self._buffer = self._buffer, []
+        assert parts
         self._committing = True
         await trio.sleep(self._commit_seconds)
         self._committing = False
         if len(self.commits) == self._fail_at:
-            raise SinkError("the disk has failed")
-        self.commits.append((self.seconds, [batch.number for batch in batches]))
-        self.sizes.append(sum(map(len, batches)))
+            raise self.error
+        self.commits.append((self.seconds, [part.content[0] for part in parts]))
+        self.sizes.append(sum(part.content[1] for part in parts))
+        self.held -= sum(part.size for part in parts)
+
+
+async def relay_shard(shard: FakeShard, sink, **options) -> None:
+    if isinstance(sink, FakeSink):
+        sink.shard = shard
+    await relay.relay_shard(shard, to(sink), **options)
 
 
 async def test_the_write_buffer_is_committed_when_it_is_old_enough(make_batch, autojump_clock) -> None:
@@ -258,7 +264,7 @@ async def test_all_records_before_a_refused_one_are_committed_and_acked(
     assert max(ends, default=0) == odd
 
 
-@pytest.mark.parametrize("call", ["size", "write", "commit"])
+@pytest.mark.parametrize("call", ["refusal", "prepare", "commit"])
 async def test_an_unexpected_exception_of_the_sink_names_its_place_but_no_data(
     make_batch, call, autojump_clock
 ) -> None:
@@ -272,6 +278,51 @@ async def test_an_unexpected_exception_of_the_sink_names_its_place_but_no_data(
         await relay_shard(shard, sink)
     assert "secret" not in str(caught.value)
     assert shard.acked == []
+
+
+@pytest.mark.parametrize("call", ["refusal", "prepare"])
+async def test_what_comes_before_a_defect_of_the_sink_is_committed_and_acked(make_batch, call, autojump_clock) -> None:
+    """Otherwise an isolated shard would never get past it."""
+    batches = [(0.0, make_batch(3, number=0)), (0.0, make_batch(4, 3, number=1)), (0.0, make_batch(1, 7, number=2))]
+    shard, sink = FakeShard(*batches, stay=True), FakeSink()
+    work = getattr(sink, call)
+
+    def fail(asked):
+        if b"value-4" in [record.data for record in (asked if call == "prepare" else [asked])]:
+            raise ValueError("secret data")
+        return work(asked)
+
+    setattr(sink, call, fail)
+    with pytest.raises(SinkDefectError):
+        await relay_shard(shard, sink, pace=CommitPace(9))
+    assert (sum(sink.sizes), shard.acked) == (3, [(0.002, 0)])
+    assert shard.delivered[-1] == (0.0, 1)
+
+
+async def test_an_empty_batch_as_the_last_that_has_arrived_ends_the_wait(make_batch, autojump_clock) -> None:
+    shard = FakeShard((0.0, make_batch(5)), (0.2, make_batch(0, 5, number=1)), stay=True, pending_until=0.2)
+    sink = FakeSink()
+    with trio.move_on_after(9):
+        await relay_shard(shard, sink, pace=CommitPace(0.05))
+    assert (sink.commits[0][0], shard.acked) == (0.202, [(0.202, 1)])
+
+
+async def test_the_task_that_commits_is_not_woken_for_each_batch(make_batch, autojump_clock) -> None:
+    """To wake it for each batch costs more than to add the batch."""
+    woken = 0
+
+    class Counting(trio.abc.Instrument):
+        def before_task_step(self, task: trio.lowlevel.Task) -> None:
+            nonlocal woken
+            woken += task.name.endswith("ShardRelay.commit")
+
+    shard = FakeShard(*((0.0001 * n, make_batch(1, n, number=n)) for n in range(400)))
+    sink = FakeSink()
+    trio.lowlevel.add_instrument(counting := Counting())
+    await relay_shard(shard, sink, pace=CommitPace(0.05))
+    trio.lowlevel.remove_instrument(counting)
+    assert sum(sink.sizes) == 400
+    assert 0 < woken <= 4 * len(sink.commits) + 2
 
 
 async def test_the_age_counts_from_the_first_record_even_during_a_commit(make_batch, autojump_clock) -> None:
@@ -346,9 +397,9 @@ async def test_two_simultaneous_errors_are_both_reported(make_batch, autojump_cl
     shard = FakeShard((0.0, make_batch(1, number=0)), (1.0, make_batch(1, 1, number=1)), failure=ConnectionError())
 
     class FailsWhenCancelled(FakeSink):
-        async def commit(self) -> None:
+        async def commit(self, parts) -> None:
             try:
-                await super().commit()
+                await super().commit(parts)
             finally:
                 raise SinkError("while being cancelled")
 
@@ -442,7 +493,7 @@ async def test_the_buffers_of_all_shards_together_are_bounded(make_batch, autoju
     async def watch() -> None:
         nonlocal largest
         while True:
-            largest = max(largest, sum(sink.pending_bytes for sink in sinks))
+            largest = max(largest, sum(sink.held for sink in sinks))
             await trio.sleep(0.5)
 
     async with trio.open_nursery() as watching:
@@ -451,7 +502,7 @@ async def test_the_buffers_of_all_shards_together_are_bounded(make_batch, autoju
             for shard, sink in zip(shards, sinks, strict=True):
                 nursery.start_soon(partial(relay_shard, shard, sink, pace=CommitPace(5), room=room))
         watching.cancel_scope.cancel()
-    assert largest <= (20 + 6 * 5) * size  # each shard may read one batch more
+    assert 20 * size <= largest <= (20 + 6 * 5) * size  # each shard may read one batch more
     for shard, sink in zip(shards, sinks, strict=True):
         assert sorted(number for _, numbers in sink.commits for number in numbers) == list(range(8))
         assert shard.acked[-1][1] == 7
@@ -471,3 +522,29 @@ async def test_a_shard_that_ends_gives_its_room_back(make_batch, autojump_clock)
     with trio.move_on_after(1):
         await relay_shard(FakeShard((0.0, make_batch(5)), stay=True), FakeSink(seconds=99), room=room)
     assert not room.is_full
+
+
+async def test_the_oldest_record_that_is_not_committed_is_known_with_since_when_and_why(
+    make_batch, autojump_clock
+) -> None:
+    shard, sink = FakeShard((1.0, make_batch(2)), (2.0, make_batch(2, 2, number=1)), stay=True), FakeSink(fail_at=0)
+    sink.shard = shard
+    destination, start = to(sink, retries=SinkRetries(initial=30, jitter=0)), trio.current_time()
+    sink.error = SinkFullError("no room")
+    async with open_writer(destination, "orders", SHARD) as writer, trio.open_nursery() as nursery:
+        shard_relay = relay.ShardRelay(
+            shard, writer, None, destination.reports, (1000, 10**6), CommitPace(0.5), Room(10**9)
+        )
+        assert shard_relay.uncommitted is None
+        nursery.start_soon(shard_relay.commit)
+        nursery.start_soon(shard_relay.fill)
+        await trio.sleep(1.25)
+        oldest = make_batch(1).records[0].approximate_arrival_timestamp
+        assert shard_relay.uncommitted == (oldest, start + 1, None)
+        await trio.sleep(1)
+        assert shard_relay.uncommitted == (oldest, start + 1, sink.error)
+        sink._fail_at = -1
+        await trio.sleep(60)
+        assert shard_relay.uncommitted is None
+        assert len(sink.commits) == 2
+        nursery.cancel_scope.cancel()

@@ -11,9 +11,12 @@ from opentelemetry.metrics import NoOpMeterProvider
 from efo import OtelTracing
 from efo.model import Batch, Checkpoint, Record
 from efo.telemetry.spans import spans_of
+from efo_service.relay.destination import Destination, NoReports
 from efo_service.relay.errors import SinkError
-from efo_service.relay.measured import MeasuredSink
+from efo_service.relay.measured import SinkMeter
 from efo_service.relay.relay import CommitPace, relay_shard
+from efo_service.relay.sink import Part
+from tests.efo_service.relay.relaying import ONCE
 from tests.spans import Traces
 
 SHARD = "shardId-000000000000"
@@ -41,24 +44,19 @@ class FakeShard:
 class FakeSink:
     """Takes 0.1 s for a commit."""
 
-    position, pending_bytes = None, 0
+    position = refusal = None
 
     def __init__(self, error: Exception | None = None) -> None:
-        self.pending_records = 0
         self._error = error
 
     @asynccontextmanager
     async def open(self, *_):
         yield self
 
-    def size(self, records) -> int:
-        return len(records)
+    def prepare(self, records) -> Part:
+        return Part(records, len(records))
 
-    def write(self, batch) -> None:
-        self.pending_records += len(batch.records)
-
-    async def commit(self) -> None:
-        self.pending_records = 0
+    async def commit(self, _parts) -> None:
         await trio.sleep(0.1)
         if self._error is not None:
             raise self._error
@@ -72,9 +70,11 @@ def batch(number: int, *parents: str) -> Batch:
 async def relay(traces: Traces, shard: FakeShard, sink: FakeSink) -> None:
     tracing = OtelTracing(tracer_provider=traces.provider)
     tracer = traces.provider.get_tracer("efo")
-    measured = MeasuredSink(sink, system="kafka", topic="t", meter_provider=NoOpMeterProvider(), tracer=tracer)
+    meter = SinkMeter("kafka", "t", NoOpMeterProvider(), tracer)
+    reports = NoReports()
+    reports.commit = meter.commit
     spans = spans_of(tracing, stream="orders", application="app", consumer=None, server_address=None)
-    await relay_shard(shard, measured, pace=CommitPace(0.05), spans=spans)
+    await relay_shard(shard, Destination(sink, ONCE, reports), pace=CommitPace(0.05), spans=spans)
 
 
 async def test_each_commit_group_is_a_process_span_around_its_commit(autojump_clock):

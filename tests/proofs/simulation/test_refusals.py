@@ -7,7 +7,8 @@ from itertools import count, islice
 
 import pytest
 
-from efo_service.relay.dead_letter import DeadLetterShardSink, Reasons, _with
+from efo_service.relay.relay import ShardRelay
+from efo_service.relay.write_buffer import WriteBuffer
 from proofs.simulation import readers
 from proofs.simulation.plan import Refusals, plan
 from proofs.simulation.run import run
@@ -21,24 +22,25 @@ def problems(refusals: Refusals, worlds: int) -> Iterator[str]:
 
 @pytest.mark.parametrize("refusals", ["dead_letter", "skip"])
 def test_a_lost_dead_letter_breaks_a_guarantee(monkeypatch: pytest.MonkeyPatch, refusals: Refusals) -> None:
-    def write(sink: DeadLetterShardSink, batch: object, reasons: Reasons) -> None:
-        pairs = zip(batch.records, reasons, strict=True)  # type: ignore[attr-defined]
-        sink._sink.write(_with(batch, tuple(record for record, reason in pairs if reason is None)))  # type: ignore[arg-type]
-
-    monkeypatch.setattr(DeadLetterShardSink, "_write", write)
+    sort = WriteBuffer._sort
+    monkeypatch.setattr(WriteBuffer, "_sort", lambda *args: sort(*args)._replace(dead_letters=()))
     assert any("lost" in problem or "the next one is" in problem for problem in problems(refusals, 5))
 
 
 def test_dead_letters_after_the_other_records_break_a_guarantee(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def commit(sink: DeadLetterShardSink) -> None:
-        sink._buffer.take()
-        batches, sink._batches = sink._batches, []
-        for batch, reasons in batches:
-            sink._write(batch, reasons)
-        await sink._sink.commit()
-        await sink._dead_letters.commit()
+    async def commit(relay: ShardRelay) -> None:
+        group = relay._committing = relay._buffer.take()
+        relay._buffer_taken.unpark_all()
+        assert group is not None
+        assert relay._dead_letters is not None
+        if group.last is not None:
+            await relay._writer.commit(group.parts, group.last)
+        if group.dead_letters:
+            await relay._dead_letters.commit(group.dead_letters, group.refused[-1].record)
+        relay._committing = None
+        relay._shard.ack_through(group.batch, group.end)
 
-    monkeypatch.setattr(DeadLetterShardSink, "commit", commit)
+    monkeypatch.setattr(ShardRelay, "_commit", commit)
     assert any(problems("dead_letter", 40))
 
 

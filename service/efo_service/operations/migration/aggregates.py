@@ -14,15 +14,16 @@ from typing import Final, TypeVar
 
 import trio
 
-from efo.errors import EfoError, ServiceError, TransportError
+from efo.errors import EfoError
 from efo.exception_groups import collapse_groups
 from efo.foreign_errors import reason_of
 from efo.kinesis.control_plane import ControlPlane
 from efo.model import Checkpoint, Lease, Position, Record, Shard
 from efo.protocol.aggregation import AggregateMode, ShardFilter, is_aggregate
+from efo.protocol.backoff import Backoff
 from efo.protocol.deaggregation import expand
 from efo.protocol.lineage import ancestor_ranges
-from efo.protocol.pacing import Backoff
+from efo.retrying import retry
 from efo_service.operations.migration.layout import Mark
 
 _T = TypeVar("_T")
@@ -154,11 +155,4 @@ class _Reader:
 
     async def _repeated(self, call: Callable[[], Awaitable[_T]]) -> _T:
         """Make a call, and again if it fails with an error that may pass. Raises EfoError."""
-        for _ in range(TRIES - 1):
-            try:
-                return await call()
-            except (ServiceError, TransportError) as error:
-                if not error.retryable:
-                    raise
-            await trio.sleep(self._backoff.next())
-        return await call()
+        return await retry(call, self._backoff.next, attempts=TRIES)

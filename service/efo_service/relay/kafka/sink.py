@@ -16,7 +16,8 @@ from typing import Final
 import trio
 from confluent_kafka.admin import AdminClient
 
-from efo.model import Batch, Checkpoint, Record
+from efo.model import Checkpoint, Record
+from efo_service.relay.errors import CLOSED, SinkClosedError
 from efo_service.relay.kafka.checkpoints import Checkpoints
 from efo_service.relay.kafka.client import Config, ConnectionErrors, client_config
 from efo_service.relay.kafka.cluster import open_admin, wait_for_brokers
@@ -33,7 +34,7 @@ from efo_service.relay.kafka.producer import (
 from efo_service.relay.kafka.topics import Topic, checkpoint_topic, ensure_topic, records_topic
 from efo_service.relay.mapping import Extractor, Message, RecordMapping
 from efo_service.relay.record_size import RecordSize
-from efo_service.relay.write_buffer import WriteBuffer, check_refusals
+from efo_service.relay.sink import Part, closed_by_failure
 
 PARALLEL_COMMITS: Final = 64
 """How many shards may commit at once. A commit mostly waits for brokers, for some milliseconds."""
@@ -234,26 +235,12 @@ class KafkaShardSink:
         self._max_message_bytes = topic.max_message_bytes
         self._threads = threads
         self._size = RecordSize(mapping, record=_RECORD_OVERHEAD, header=_HEADER_OVERHEAD)
-        self._buffer = WriteBuffer(self._size, writer.position)
+        self._is_closed = False
 
     @property
     def position(self) -> Checkpoint | None:
         """The position of the last committed transaction; None if delivery is at least once."""
         return self._writer.position
-
-    @property
-    def pending_records(self) -> int:
-        """How many records are in the write buffer."""
-        return len(self._buffer.records)
-
-    @property
-    def pending_bytes(self) -> int:
-        """How many bytes a commit of the write buffer writes, before compression."""
-        return self._buffer.size
-
-    def size(self, records: Sequence[Record]) -> int:
-        """Return how many bytes are written for some records, headers included."""
-        return self._size(records)
 
     def refusal(self, record: Record) -> str | None:
         """Return why a record is too large for its topic, None if it is not. Its size before compression counts."""
@@ -266,28 +253,23 @@ class KafkaShardSink:
             f"it has {size} bytes with its headers, but the topic takes {self._max_message_bytes} (max.message.bytes)"
         )
 
-    def write(self, batch: Batch) -> None:
-        """Add a batch to the write buffer. Raises SinkOrderError, RecordRefusedError and SinkClosedError."""
-        self._buffer.check_open()
-        check_refusals(self, batch)
-        self._buffer.add(batch)
+    def prepare(self, records: Sequence[Record]) -> Part:
+        """Return the records as they are: the client library encodes them. Their size is that before compression."""
+        return Part(records, self._size(records))
 
-    async def commit(self) -> None:
-        """Make the write buffer durable. Raises KafkaUnavailableError and the other errors in errors.py."""
-        records = self._buffer.take()
-        if not records:
-            return
-        try:
+    async def commit(self, parts: Sequence[Part]) -> None:
+        """Make parts durable. Raises KafkaUnavailableError and the other errors in errors.py."""
+        if self._is_closed:
+            raise SinkClosedError(CLOSED)
+        records = [record for part in parts for record in part.content]
+        with closed_by_failure(self.close):
             await trio.to_thread.run_sync(
                 partial(self._writer.append, records), limiter=self._threads, abandon_on_cancel=True
             )
-        except BaseException:
-            self.close()
-            raise
 
     def close(self) -> None:
-        """Close it and drop the records that were not committed. They were not acked either."""
-        self._buffer.close()
+        """Close it: no commit follows."""
+        self._is_closed = True
 
 
 def message_size(message: Message) -> int:

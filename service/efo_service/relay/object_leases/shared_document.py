@@ -12,11 +12,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
-from typing import Final, NoReturn, TypeVar
+from math import inf
+from typing import Final, TypeVar
 
 import trio
 
-from efo.errors import LeaseStoreCorruptError, LeaseStoreUnavailableError
+from efo.errors import EfoError, LeaseStoreCorruptError, LeaseStoreUnavailableError
+from efo.protocol.backoff import Backoff, backoff
+from efo.retrying import retry
 from efo_service.relay.errors import StoreError, StoreUnavailableError
 from efo_service.relay.object_leases.document import LeaseDocument, decode_document, encode_document, key_of
 from efo_service.relay.object_leases.edits import Edit, Plan, Result, plan
@@ -27,8 +30,9 @@ T = TypeVar("T")
 READS: Final = 4
 """How often a read is tried: a store that answers one request of many with 503, or with a page, is not away."""
 
+_FIRST_PAUSE: Final = 0.02
 _PAUSE: Final = 0.5
-"""Longest pause between two tries, in seconds."""
+"""Longest pause between two tries, in seconds; the first one is at most `_FIRST_PAUSE`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +106,7 @@ class SharedDocument:
         for attempt in count():
             if snapshot is None:
                 known = self.known
-                self.known = snapshot = await self._patiently(self._fetch, READS if unanswered is None else None)
+                self.known = snapshot = await self._patiently(self._fetch, READS if unanswered is None else inf)
                 self._is_alone, is_current = known is None or snapshot.version == known.version, True
                 if planned is not None and write in snapshot.document.writes:
                     return planned.results  # of the last try: an earlier one of another document has failed for ever
@@ -155,28 +159,23 @@ class SharedDocument:
             return self._store.create(self._key, content)
         return self._store.replace(self._key, content, version)
 
-    async def _patiently(self, work: Callable[[], T], attempts: int | None) -> T:
-        """Read in a thread. `attempts`: None, to learn what became of a write, for as long as there is time."""
-        for attempt in count(1):
-            try:
-                result = await self._in_thread(work)
-            except (StoreUnavailableError, LeaseStoreCorruptError) as error:
-                if attempt == attempts:
-                    self._raise_unless_doubted(error)
-                await self._pause(attempt)
-            else:
-                self._damaged_since = None
-                return result
-        raise AssertionError("unreachable")
+    async def _patiently(self, work: Callable[[], T], attempts: float) -> T:
+        """Read in a thread. `attempts`: infinite, to learn what became of a write, for as long as there is time.
 
-    def _raise_unless_doubted(self, error: StoreUnavailableError | LeaseStoreCorruptError) -> NoReturn:
-        """Raise the error; while damage is new, that the document is unavailable (rule R16)."""
-        if isinstance(error, LeaseStoreCorruptError):
+        While damage is new, raises LeaseStoreUnavailableError (rule R16).
+        """
+        waits = Backoff(random.random, initial=2 * _FIRST_PAUSE, limit=_PAUSE)
+        reading = partial(self._in_thread, work)
+        try:
+            result = await retry(reading, waits.next, attempts=attempts, repeats=_may_pass)
+        except LeaseStoreCorruptError as error:
             now = trio.current_time()
             self._damaged_since = now if self._damaged_since is None else self._damaged_since
             if now - self._damaged_since < self._doubt:
                 raise LeaseStoreUnavailableError(f"{error}; it is read again for {self._doubt:g} s") from error
-        raise error
+            raise
+        self._damaged_since = None
+        return result
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await trio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._threads)
@@ -195,5 +194,9 @@ class SharedDocument:
     @staticmethod
     async def _pause(attempt: int) -> None:
         """Wait, so that workers that replaced the document at the same time do not meet again."""
-        longest = min(_PAUSE, 0.02 * 2 ** min(attempt, 10))
-        await trio.sleep(random.uniform(0, longest))  # noqa: S311 - not used for security
+        await trio.sleep(backoff(attempt + 1, initial=_FIRST_PAUSE, limit=_PAUSE, random=random.random))
+
+
+def _may_pass(error: EfoError) -> bool:
+    """Return whether a read is worth another try: what looks damaged may be one damaged answer."""
+    return error.retryable or isinstance(error, LeaseStoreCorruptError)

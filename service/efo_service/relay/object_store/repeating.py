@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
+from efo.protocol.backoff import backoff
 from efo_service.relay.errors import StoreUnavailableError
 from efo_service.relay.object_store.store import Listed, Store, Stored, Version
 
@@ -82,7 +83,7 @@ class RepeatingStore:
             try:
                 return read()
             except StoreUnavailableError:
-                delay = BACKOFF * 2 ** (attempt - 1) * self._rng.uniform(0.5, 1)
+                delay = backoff(attempt, initial=BACKOFF, limit=LONGEST_SECONDS, random=self._rng.random, jitter=0.5)
                 if self._clock() + delay - began > LONGEST_SECONDS:
                     raise
             self._sleep(delay)

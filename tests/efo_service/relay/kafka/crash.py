@@ -16,6 +16,7 @@ from efo.model import Batch, Record
 from efo_service.relay.kafka import producer as kafka_producer
 from efo_service.relay.kafka.options import KafkaOptions
 from efo_service.relay.kafka.sink import open_kafka
+from tests.efo_service.relay.relaying import commit
 
 BATCH_RECORDS = 100
 
@@ -56,12 +57,10 @@ async def main(servers: str, topic: str, batches: int, step: str, when: str) -> 
     async with open_kafka(settings, **names) as sink:
         async with sink.open("orders", "shard") as shard:
             for number in range(batches - 1):
-                shard.write(batch(number))
-                await shard.commit()
+                await commit(shard, batch(number))
         arm(step, when)
         async with sink.open("orders", "shard") as shard:
-            shard.write(batch(batches - 1))
-            await shard.commit()
+            await commit(shard, batch(batches - 1))
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ from efo_service.spark.java import find_java
 from proofs.e2e.kafka.broker import free_port, missing, running_broker
 from proofs.local_servers.processes import directory
 from proofs.local_servers.running import NotInstalledError
+from tests.efo_service.relay.relaying import commit
 
 SHARD = "shardId-000000000000"
 USER, PASSWORD = "efo", 'hunter2"; \\'
@@ -113,8 +114,7 @@ async def relay(settings: KafkaOptions, topic: str, batch) -> None:
     async with open_kafka(settings, application=topic, stream="orders", topic=topic) as sink:
         async with sink.open("orders", SHARD) as shard:
             assert shard.position is None
-            shard.write(batch)
-            await shard.commit()
+            await commit(shard, batch)
         async with sink.open("orders", SHARD) as shard:
             assert shard.position is not None
 

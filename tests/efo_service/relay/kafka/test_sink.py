@@ -9,8 +9,8 @@ import sys
 import threading
 import time
 import zlib
-from contextlib import AsyncExitStack
 from dataclasses import replace
+from functools import partial
 
 import msgspec
 import pytest
@@ -42,9 +42,11 @@ from efo_service.relay.kafka.errors import (
 from efo_service.relay.kafka.options import KafkaOptions
 from efo_service.relay.kafka.partitioner import partitions
 from efo_service.relay.kafka.sink import open_kafka
+from efo_service.relay.relay import relay_shard
 from proofs.e2e.kafka.broker import free_port, running_broker
 from proofs.local_servers.kafka import read_topic, serve_kafka
 from tests.efo_service.relay.kafka.crash import BATCH_RECORDS, batch
+from tests.efo_service.relay.relaying import ListedShard, commit, relay_all, to
 from tests.paths import ROOT
 
 SHARD = "shardId-000000000000"
@@ -88,8 +90,7 @@ async def values(broker: str, topic: str, **options) -> list[bytes]:
 async def put(sink, *batches: Batch) -> None:
     async with sink.open("orders", SHARD) as shard:
         for one in batches:
-            shard.write(one)
-            await shard.commit()
+            await commit(shard, one)
 
 
 # --- exactly once --------------------------------------------------------------------------------------
@@ -97,22 +98,19 @@ async def put(sink, *batches: Batch) -> None:
 
 async def test_a_worker_that_has_lost_its_shard_is_fenced_and_writes_nothing(kafka, broker, name, make_batch):
     async with kafka() as old, kafka() as new, old.open("orders", SHARD) as old_shard:
-        old_shard.write(make_batch(3))
-        await old_shard.commit()
+        await commit(old_shard, make_batch(3))
         async with new.open("orders", SHARD) as new_shard:
             assert new_shard.position == checkpoint_of(make_batch(3).records[-1])
-            new_shard.write(make_batch(2, 3))
-            await new_shard.commit()
-        old_shard.write(make_batch(2, 3))
+            await commit(new_shard, make_batch(2, 3))
         with pytest.raises(KafkaFencedError, match="another worker has opened this shard"):
-            await old_shard.commit()
+            await commit(old_shard, make_batch(2, 3))
     assert await values(broker, name) == [record.data for record in make_batch(5).records]
 
 
 async def test_a_worker_is_fenced_in_the_middle_of_its_transaction(kafka, broker, name, make_batch, monkeypatch):
     """The broker has its records when another worker opens the shard. They never become visible."""
     reached, resume = threading.Event(), threading.Event()
-    commit = "efo_service.relay.kafka.producer.TransactionalWriter._commit"
+    target = "efo_service.relay.kafka.producer.TransactionalWriter._commit"
 
     def wait(writer, producer, deadline):
         producer.flush()
@@ -122,13 +120,12 @@ async def test_a_worker_is_fenced_in_the_middle_of_its_transaction(kafka, broker
 
     async with kafka() as old, kafka() as new, old.open("orders", SHARD) as old_shard, trio.open_nursery() as nursery:
         with monkeypatch.context() as patch:
-            patch.setattr(commit, wait)
-            old_shard.write(make_batch(3))
+            patch.setattr(target, wait)
             fenced = trio.Event()
 
             async def commit_and_fail() -> None:
                 with pytest.raises(KafkaFencedError):
-                    await old_shard.commit()
+                    await commit(old_shard, make_batch(3))
                 fenced.set()
 
             nursery.start_soon(commit_and_fail)
@@ -137,8 +134,7 @@ async def test_a_worker_is_fenced_in_the_middle_of_its_transaction(kafka, broker
             assert new_shard.position is None
             resume.set()
             await fenced.wait()
-            new_shard.write(make_batch(3))
-            await new_shard.commit()
+            await commit(new_shard, make_batch(3))
     assert await values(broker, name) == [record.data for record in make_batch(3).records]
     assert len(await values(broker, name, committed=False)) == 6
 
@@ -148,18 +144,16 @@ async def test_an_aborted_transaction_is_invisible_and_the_shard_continues(kafka
     big = Batch("s", SHARD, (msgspec.structs.replace(make_batch(1, 3).records[0], data=bytes(50_000)),), "", 0, 0)
     async with kafka(compression="none") as sink:
         async with sink.open("orders", SHARD) as shard:
-            shard.write(make_batch(3))
-            await shard.commit()
+            await commit(shard, make_batch(3))
             limit(admin, name, 20_000)
-            shard.write(big)
             with pytest.raises(KafkaAbortedError, match="commit records of shardId-000000000000"):
-                await shard.commit()
+                await commit(shard, big)
         async with sink.open("orders", SHARD) as shard:
             assert shard.position == checkpoint_of(make_batch(3).records[-1])
-            with pytest.raises(RecordRefusedError, match="the topic takes 20000"):
-                shard.write(big)
-            shard.write(make_batch(2, 3))
-            await shard.commit()
+        with pytest.raises(RecordRefusedError, match="the topic takes 20000"):
+            await relay_all(to(sink), big)
+        async with sink.open("orders", SHARD) as shard:
+            await commit(shard, make_batch(2, 3))
     assert await values(broker, name) == [record.data for record in make_batch(5).records]
 
 
@@ -172,12 +166,10 @@ async def test_an_error_outside_kafka_leaves_no_open_transaction(kafka, broker, 
             raise ValueError("odd")
 
     async with kafka(extract=extract) as sink, kafka() as other, sink.open("orders", SHARD) as shard:
-        shard.write(make_batch(3))
         with pytest.raises(SinkError, match="the trace extractor failed"):
-            await shard.commit()
+            await commit(shard, make_batch(3))
         async with other.open("orders", "another") as neighbour:
-            neighbour.write(make_batch(2))
-            await neighbour.commit()
+            await commit(neighbour, make_batch(2))
         assert await values(broker, name) == [record.data for record in make_batch(2).records]
     assert len(await values(broker, name, committed=False)) == 4
 
@@ -202,8 +194,7 @@ async def test_a_sigkill_during_a_commit_loses_and_repeats_no_record(kafka, brok
     async with kafka() as sink, sink.open("orders", "shard") as shard:
         assert shard.position == checkpoint_of(batch(committed - 1).records[-1])
         for number in range(committed, 5):
-            shard.write(batch(number))
-            await shard.commit()
+            await commit(shard, batch(number))
     assert await values(broker, name) == [b"%d" % number for number in range(5 * BATCH_RECORDS)]
 
 
@@ -217,8 +208,7 @@ async def test_positions_are_found_after_partitions_are_added_to_the_checkpoint_
         for start in (3, 6):
             async with sink.open("orders", SHARD) as shard:
                 assert shard.position == checkpoint_of(make_batch(start).records[-1])
-                shard.write(make_batch(3, start))
-                await shard.commit()
+                await commit(shard, make_batch(3, start))
 
 
 # --- topics and partitions -----------------------------------------------------------------------------
@@ -290,11 +280,11 @@ async def test_a_record_that_is_too_large_becomes_a_dead_letter_with_its_reason(
     records = list(make_batch(5).records)
     records[2] = msgspec.structs.replace(records[2], data=bytes(50_000))
     for _ in range(2):  # reopening repeats no record
-        async with open_sink(settings) as sink, sink.open("orders", SHARD) as shard:
-            if shard.position is None:
-                shard.write(Batch("s", SHARD, tuple(records), "", 0, 0))
-                await shard.commit()
-            assert shard.position == checkpoint_of(records[-1])
+        async with open_sink(settings) as destination:
+            if (shard := await relay_all(destination)).seeks == []:
+                await relay_all(destination, Batch("s", SHARD, tuple(records), "", 0, 0))
+                shard = await relay_all(destination)
+            assert shard.seeks == [checkpoint_of(records[-1])]
     assert await values(broker, name) == [record.data for record in records if record is not records[2]]
     (dead_letter,) = await trio.to_thread.run_sync(read_topic, broker, f"{name}.dead")
     assert dead_letter.value() == bytes(50_000)
@@ -383,23 +373,27 @@ async def test_commits_wait_for_a_restarting_broker_and_isolate_the_shard_after_
             relay = {"sink": "kafka", "kafka": {"bootstrap_servers": own_broker.address, "partitions": 1, **kafka}}
             return Settings(kinesis={"stream": "orders"}, relay=relay)
 
-        async with AsyncExitStack() as stack:
-            sink = await stack.enter_async_context(open_sink(settings()))
-            shard = await stack.enter_async_context(sink.open("orders", SHARD))
-            shard.write(make_batch(3))
-            await shard.commit()
-            own_broker.kill()
-            shard.write(make_batch(2, 3))
+        class Shard(ListedShard):
+            def ack_through(self, batch, index=None) -> None:
+                if not self.acked:
+                    own_broker.kill()
+                    killed.set()
+                super().ack_through(batch, index)
+
+        killed, shard = trio.Event(), Shard([make_batch(3), make_batch(2, 3, 1)])
+        async with open_sink(settings()) as destination:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(shard.commit)
+                nursery.start_soon(partial(relay_shard, shard, destination, commit_records=1))
+                await killed.wait()
                 await trio.to_thread.run_sync(own_broker.start)
                 with trio.fail_after(TIMEOUT):
                     await trio.to_thread.run_sync(own_broker.wait)
-            async with sink.open("orders", "another") as opened:  # the connections are from before the restart
-                assert opened.position is None
+            # The connections are from before the restart.
+            assert (await relay_all(destination, shard_id="another")).seeks == []
+        assert shard.acked == [(0, None), (1, None)]
         assert await values(own_broker.address, "orders") == [record.data for record in make_batch(5).records]
         short = settings(transaction_seconds=1, retry_seconds=0.1, connect_seconds=5)
-        async with open_sink(short) as sink:
+        async with open_sink(short) as destination:
             own_broker.kill()
             with pytest.raises(IsolateShardError, match="its sink has failed"):
-                await put(sink)
+                await relay_all(destination)

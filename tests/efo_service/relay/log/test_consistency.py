@@ -19,6 +19,7 @@ from efo_service.relay.log.readable import LocalLog
 from efo_service.relay.log.reader_offsets import commit_reader
 from efo_service.relay.log.segments import list_segments
 from efo_service.relay.log.sink import LogSink
+from tests.efo_service.relay.relaying import commit
 
 FIVE = Checkpoint("5")
 
@@ -275,8 +276,7 @@ async def test_a_new_log_refuses_a_shard_that_was_read_before(tmp_path, make_bat
     assert read_catalog(tmp_path, "t").adopted == {3: "5"}
     async with sink.open("s", "one", FIVE) as shard:
         assert (shard.position, shard.end_offset) == (None, 0)
-        shard.write(make_batch(2))
-        await shard.commit()
+        await commit(shard, make_batch(2))
     check_topic(tmp_path, "t")
 
 

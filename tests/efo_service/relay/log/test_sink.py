@@ -1,25 +1,29 @@
 import errno
 import os
+import weakref
+from dataclasses import replace
 
+import msgspec
 import pytest
 import trio
 import trio.testing
 
-from efo.model import Batch, Checkpoint, checkpoint_of
-from efo_service.relay.errors import (
-    SinkClosedError,
-    SinkError,
-    SinkFullError,
-    SinkLockedError,
-    SinkOrderError,
-)
+from efo.model import Checkpoint, Record, checkpoint_of
+from efo_service.factories.log import RETRIES
+from efo_service.relay.destination import Destination
+from efo_service.relay.errors import SinkClosedError, SinkError, SinkFullError, SinkLockedError
 from efo_service.relay.log import segments
+from efo_service.relay.log import sink as sink_module
 from efo_service.relay.log.catalog import read_catalog
 from efo_service.relay.log.segments import list_segments, read_segment
-from efo_service.relay.log.sink import DISK_FULL_TIMEOUT, LogSink
+from efo_service.relay.log.sink import LogSink
+from efo_service.relay.mapping import RecordMapping
+from efo_service.relay.record_size import RecordSize
 from efo_service.relay.sink import Sink
+from tests.efo_service.relay.relaying import Reports, WhenOpen, commit, relay_all
 
 STREAM, SHARD = "orders", "shardId-000000000000"
+RETRY_SECONDS = 300.0
 
 
 @pytest.fixture
@@ -35,50 +39,30 @@ def offsets(tmp_path) -> list[int]:
 async def test_committed_records_and_position_are_found_after_reopening(sink: Sink, make_batch, tmp_path) -> None:
     async with sink.open(STREAM, SHARD) as shard:
         assert shard.position is None
-        shard.write(make_batch(3))
-        shard.write(make_batch(0, 3))
-        shard.write(make_batch(2, 3))
-        assert (shard.pending_records, shard.pending_bytes) == (5, shard.size(make_batch(5).records))
+        parts = [shard.prepare(make_batch(3).records), shard.prepare(make_batch(2, 3).records)]
+        assert sum(part.size for part in parts) == shard.prepare(make_batch(5).records).size
         assert shard.position is None
-        await shard.commit()
-        assert (shard.pending_records, shard.pending_bytes) == (0, 0)
+        await shard.commit(parts)
         assert shard.position == checkpoint_of(make_batch(5).records[-1])
-        shard.write(make_batch(7, 5))  # never committed
+        shard.prepare(make_batch(7, 5).records)  # never committed
     async with sink.open(STREAM, SHARD) as shard:
         assert shard.position == checkpoint_of(make_batch(5).records[-1])
         assert shard.end_offset == 5
-        await shard.commit()
     assert offsets(tmp_path) == list(range(5))
     (segment,) = list_segments(tmp_path / "log" / "topic" / "0")
     _, origin = read_segment(segment)
     assert (origin.stream, origin.shard_id, origin.committed_at) == (STREAM, SHARD, 1_800_000_000.25)
 
 
-async def test_batches_can_be_written_during_a_commit(sink, make_batch, tmp_path) -> None:
+async def test_records_can_be_prepared_during_a_commit(sink, make_batch, tmp_path) -> None:
     async with sink.open(STREAM, SHARD) as shard:
-        shard.write(make_batch(3))
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(shard.commit)
+            nursery.start_soon(commit, shard, make_batch(3))
             await trio.testing.wait_all_tasks_blocked()
-            shard.write(make_batch(2, 3))
-            assert shard.pending_records == 2
-        await shard.commit()
+            part = shard.prepare(make_batch(2, 3).records)
+        await shard.commit([part])
     assert offsets(tmp_path) == list(range(5))
     assert len(list_segments(tmp_path / "log" / "topic" / "0")) == 2
-
-
-@pytest.mark.parametrize("start", [0, 2, 4])
-async def test_a_batch_that_repeats_records_is_rejected(sink, make_batch, start) -> None:
-    async with sink.open(STREAM, SHARD) as shard:
-        shard.write(make_batch(5))
-        with pytest.raises(SinkOrderError, match="duplicated or out of order"):
-            shard.write(make_batch(5, start))
-    async with sink.open(STREAM, SHARD) as shard:
-        shard.write(make_batch(5))
-        await shard.commit()
-    async with sink.open(STREAM, SHARD) as shard:
-        with pytest.raises(SinkOrderError):
-            shard.write(make_batch(5, start))
 
 
 async def test_one_shard_has_one_writer(sink, tmp_path) -> None:
@@ -102,8 +86,7 @@ async def test_a_writer_waits_until_the_earlier_one_releases_the_partition(sink,
         async with sink.open(STREAM, SHARD) as shard:
             task_status.started()
             await waiting.wait()
-            shard.write(make_batch(3))
-            await shard.commit()
+            await commit(shard, make_batch(3))
 
     async with trio.open_nursery() as nursery:
         await nursery.start(write_first)
@@ -147,9 +130,9 @@ async def test_a_released_partition_is_open_in_its_next_writer_at_once(autojump_
 
 
 @pytest.fixture
-def full(tmp_path, monkeypatch):
-    """Simulate a full disk. Return how many failures are left (in a list), the reported errors and the sink."""
-    failures_left, reported = [0], []
+def full(monkeypatch) -> list[int]:
+    """Simulate a full disk. Return how many failures are left (in a list)."""
+    failures_left = [0]
     sync = os.fdatasync
 
     def fdatasync(descriptor) -> None:
@@ -160,83 +143,94 @@ def full(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "fdatasync", fdatasync)
     monkeypatch.setattr(os, "fsync", fdatasync)
-    sink = LogSink(
-        tmp_path / "log",
-        "topic",
-        on_retry=lambda shard_id, error, _seconds: reported.append((shard_id, error.error_type)),
-    )
-    return failures_left, reported, sink
+    return failures_left
 
 
-async def test_a_commit_is_retried_while_the_disk_is_full(autojump_clock, full, make_batch, tmp_path) -> None:
+class Counting(Reports):
+    """Also keeps the errors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.errors: list[tuple[str, str]] = []
+
+    def retried(self, shard_id, error, seconds) -> None:
+        super().retried(shard_id, error, seconds)
+        self.errors.append((shard_id, error.error_type))
+
+
+@pytest.fixture
+def filling(sink, full):
+    """Make the destination of a log whose disk is full so many times once the shard is open, as the service has it."""
+
+    def filling(failures: int, seconds: float = RETRY_SECONDS) -> Destination:
+        left = iter([failures])
+
+        def fill() -> None:
+            full[0] = next(left, full[0])
+
+        return Destination(WhenOpen(sink, fill), replace(RETRIES, seconds=seconds), Counting())
+
+    return filling
+
+
+async def test_a_commit_is_retried_while_the_disk_is_full(autojump_clock, full, filling, make_batch, tmp_path) -> None:
     """Maintenance frees space meanwhile. A service that restarts again and again would never run it."""
-    failures_left, reported, sink = full
-    async with sink.open(STREAM, SHARD) as shard:
-        shard.write(make_batch(3))
-        failures_left[0] = 6
-        await shard.commit()
-        shard.write(make_batch(2, 3))
-        await shard.commit()
-        assert shard.position == checkpoint_of(make_batch(2, 3).records[-1])
-    assert reported == [(SHARD, "sink_full")] * 6
-    failures_left[0] = 3
-    async with sink.open(STREAM, SHARD) as shard:
-        assert shard.end_offset == 5
-    assert len(reported) == 9
+    destination = filling(6)
+    shard = await relay_all(destination, make_batch(3), make_batch(2, 3, 1), each=True)
+    assert shard.acked == [(0, None), (1, None)]
+    assert destination.reports.errors == [(SHARD, "sink_full")] * 6
+    assert destination.reports.delays == [1, 2, 4, 8, 16, 30]
+    full[0] = 3
+    opened = await relay_all(reopened := filling(0))
+    assert opened.seeks == [checkpoint_of(make_batch(2, 3).records[-1])]
+    assert reopened.reports.delays == [1, 2, 4]
     assert trio.current_time() == (1 + 2 + 4 + 8 + 16 + 30) + (1 + 2 + 4)
     assert offsets(tmp_path) == list(range(5))
     assert not list((tmp_path / "log").glob("**/*.tmp"))
 
 
-async def test_that_the_disk_has_space_again_is_reported_once(autojump_clock, full, make_batch) -> None:
-    failures_left, reported, sink = full
-    recovered = []
-    sink._on_recovery = recovered.append
-    async with sink.open(STREAM, SHARD) as shard:
-        assert recovered == []
-        failures_left[0] = 3
-        shard.write(make_batch(3))
-        await shard.commit()
-        shard.write(make_batch(3, 3))
-        await shard.commit()
-    assert (recovered, len(reported)) == ([SHARD], 3)
+async def test_that_the_disk_has_space_again_is_reported_once(autojump_clock, filling, make_batch) -> None:
+    reports = (destination := filling(3)).reports
+    await relay_all(destination, make_batch(3), make_batch(3, 3, 1), each=True)
+    await relay_all(destination, make_batch(3, 6))
+    assert (reports.recoveries, len(reports.errors)) == ([SHARD], 3)
 
 
-async def test_a_full_disk_raises_after_the_timeout(autojump_clock, full, make_batch) -> None:
-    failures_left, reported, sink = full
-    async with sink.open(STREAM, SHARD) as shard:
-        shard.write(make_batch(3))
-        failures_left[0] = 10**9
-        with pytest.raises(SinkFullError):
-            await shard.commit()
-    assert DISK_FULL_TIMEOUT <= trio.current_time() < DISK_FULL_TIMEOUT + 30
-    assert len(reported) == 5 + 9
+async def test_a_full_disk_raises_after_the_timeout(autojump_clock, filling, make_batch) -> None:
+    destination = filling(10**9)
+    with pytest.raises(SinkFullError):
+        await relay_all(destination, make_batch(3))
+    assert RETRY_SECONDS <= trio.current_time() < RETRY_SECONDS + 30
+    assert len(destination.reports.errors) == 5 + 9
 
 
-async def test_the_tries_on_a_full_disk_end_at_their_limit(autojump_clock, full, make_batch, tmp_path) -> None:
-    failures_left, _, _ = full
-    sink = LogSink(tmp_path / "log", "topic", retry_seconds=7.0)
-    async with sink.open(STREAM, SHARD) as shard:
-        shard.write(make_batch(3))
-        failures_left[0] = 10**9
-        with pytest.raises(SinkFullError):
-            await shard.commit()
+async def test_the_tries_on_a_full_disk_end_at_their_limit(autojump_clock, filling, make_batch) -> None:
+    with pytest.raises(SinkFullError):
+        await relay_all(filling(10**9, seconds=7.0), make_batch(3))
     assert trio.current_time() == 1 + 2 + 4
 
 
-async def test_a_segment_that_may_exist_is_not_written_again(full, make_batch, tmp_path, monkeypatch) -> None:
-    """The segment is renamed, but its directory cannot be synced: reopening shows whether it is durable."""
-    _, reported, sink = full
+async def test_a_full_disk_can_be_written_again_by_the_same_opening(full, sink, make_batch, tmp_path) -> None:
     async with sink.open(STREAM, SHARD) as shard:
-        shard.write(make_batch(3))
-        with monkeypatch.context() as patched:
-            patched.setattr(segments, "sync_directory", raise_full)
-            with pytest.raises(SinkError, match="durable") as caught:
-                await shard.commit()
-        assert not isinstance(caught.value, SinkFullError)
+        full[0] = 1
+        parts = [shard.prepare(make_batch(3).records)]
+        with pytest.raises(SinkFullError):
+            await shard.commit(parts)
+        await shard.commit(parts)
+    assert offsets(tmp_path) == [0, 1, 2]
+
+
+async def test_a_segment_that_may_exist_is_not_written_again(filling, sink, make_batch, tmp_path, monkeypatch) -> None:
+    """The segment is renamed, but its directory cannot be synced: reopening shows whether it is durable."""
+    destination = filling(0)
+    with monkeypatch.context() as patched:
+        patched.setattr(segments, "sync_directory", raise_full)
+        with pytest.raises(SinkError, match="durable") as caught:
+            await relay_all(destination, make_batch(3))
+    assert not isinstance(caught.value, SinkFullError)
     async with sink.open(STREAM, SHARD) as shard:
         assert shard.position == checkpoint_of(make_batch(3).records[-1])
-    assert (reported, offsets(tmp_path)) == ([], [0, 1, 2])
+    assert (destination.reports.errors, offsets(tmp_path)) == ([], [0, 1, 2])
 
 
 def raise_full(_directory) -> None:
@@ -245,40 +239,33 @@ def raise_full(_directory) -> None:
 
 async def test_a_failed_commit_closes_the_shard_sink_and_reopening_recovers(sink, make_batch, tmp_path) -> None:
     async with sink.open(STREAM, SHARD) as shard:
-        shard.write(make_batch(3))
-        await shard.commit()
+        await commit(shard, make_batch(3))
         obstacle = shard._writer._epoch.temporary
         obstacle.mkdir()
-        shard.write(make_batch(2, 3))
         with pytest.raises(SinkError, match="Is a directory"):
-            await shard.commit()
+            await commit(shard, make_batch(2, 3))
         obstacle.rmdir()
         with pytest.raises(SinkClosedError):
-            shard.write(make_batch(1, 5))
-        with pytest.raises(SinkClosedError):
-            await shard.commit()
+            await commit(shard, make_batch(1, 5))
         async with sink.open(STREAM, SHARD) as again:
             assert again.position == checkpoint_of(make_batch(3).records[-1])
-            again.write(make_batch(2, 3))
-            await again.commit()
+            await commit(again, make_batch(2, 3))
     assert offsets(tmp_path) == list(range(5))
 
 
 async def test_a_cancelled_commit_is_atomic(sink, make_batch, tmp_path) -> None:
     """Cancelled before it starts, a commit writes nothing. A running commit ends before the lock is released."""
     async with sink.open(STREAM, SHARD) as shard:
-        shard.write(make_batch(3))
         with trio.CancelScope() as scope:
             scope.cancel()
-            await shard.commit()
+            await commit(shard, make_batch(3))
         assert scope.cancelled_caught
         with pytest.raises(SinkClosedError):
-            await shard.commit()
+            await commit(shard, make_batch(3))
     async with sink.open(STREAM, SHARD) as shard:
         assert shard.position is None
-        shard.write(make_batch(3))
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(shard.commit)
+            nursery.start_soon(commit, shard, make_batch(3))
             await trio.testing.wait_all_tasks_blocked()
             nursery.cancel_scope.cancel()
     async with sink.open(STREAM, SHARD) as shard:
@@ -287,12 +274,10 @@ async def test_a_cancelled_commit_is_atomic(sink, make_batch, tmp_path) -> None:
 
 
 async def test_each_shard_gets_a_separate_partition(sink, make_batch, tmp_path) -> None:
-    async with sink.open(STREAM, SHARD) as one, sink.open(STREAM, "shardId-000000000007") as two:
-        one.write(make_batch(3))
-        two.write(make_batch(4))
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(one.commit)
-            nursery.start_soon(two.commit)
+    other = "shardId-000000000007"
+    async with sink.open(STREAM, SHARD) as one, sink.open(STREAM, other) as two, trio.open_nursery() as nursery:
+        nursery.start_soon(commit, one, make_batch(3))
+        nursery.start_soon(commit, two, make_batch(4))
     assert read_catalog(tmp_path / "log", "topic").partitions == {SHARD: 0, "shardId-000000000007": 1}
     assert offsets(tmp_path) == [0, 1, 2]
 
@@ -304,9 +289,79 @@ async def test_a_log_that_cannot_be_created_raises_sink_error(tmp_path) -> None:
             pass
 
 
-async def test_empty_batches_alone_commit_nothing(sink, tmp_path) -> None:
-    async with sink.open(STREAM, SHARD) as shard:
-        shard.write(Batch("s", SHARD, (), "1", 0, 0))
-        await shard.commit()
-        assert shard.position is None
+async def test_empty_batches_alone_commit_nothing(filling, make_batch, tmp_path) -> None:
+    shard = await relay_all(filling(0), make_batch(0))
+    assert shard.acked == [(0, None)]
     assert offsets(tmp_path) == []
+
+
+# --- parts -----------------------------------------------------------------------------------------------------------
+
+MAPPING = RecordMapping(STREAM, SHARD)
+
+
+class Key(str):
+    """A partition key that can have weak references."""
+
+    __slots__ = ("__weakref__",)
+
+
+async def test_the_records_of_a_part_are_not_kept(sink, make_batch) -> None:
+    """Their memory is free for the next ones, long before the commit."""
+    records = tuple(msgspec.structs.replace(record, partition_key=Key("key")) for record in make_batch(3).records)
+    keys = [weakref.ref(record.partition_key) for record in records]
+    async with sink.open(STREAM, SHARD) as shard:
+        part = shard.prepare(records)
+        del records
+        assert [key() for key in keys] == [None, None, None]
+        assert part.content.keys == b"keykeykey"
+
+
+async def test_records_whose_headers_differ_are_kept_for_the_commit(sink, make_batch) -> None:
+    records = tuple(msgspec.structs.replace(record, tags=(("a", "b"),)) for record in make_batch(2).records)
+    async with sink.open(STREAM, SHARD) as shard:
+        part = shard.prepare(records)
+    assert (part.content.plain, part.content.records) == (None, records)
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"encryption_type": "KMS"}, {"tags": (("a", None),)}, {"explicit_hash_key": "7"}]
+)
+async def test_the_size_of_a_part_is_that_of_its_records(sink, make_batch, changes) -> None:
+    records = tuple(msgspec.structs.replace(record, **changes) for record in make_batch(3).records)
+    size = RecordSize(MAPPING, record=40 + len("topic"), header=8)
+    async with sink.open(STREAM, SHARD) as shard:
+        assert shard.prepare(records).size == size(records)
+        assert shard.prepare(make_batch(2, 3).records).size == size(make_batch(2, 3).records)
+    assert size(()) == 0
+
+
+@pytest.mark.parametrize(("limit", "calls"), [(0, 3), (sink_module.IN_LOOP_BYTES, 2)])
+async def test_only_a_large_commit_is_laid_out_in_a_thread(make_batch, tmp_path, monkeypatch, limit, calls) -> None:
+    monkeypatch.setattr(sink_module, "IN_LOOP_BYTES", limit)
+    called = []
+
+    async def run_blocking(work):
+        called.append(work)
+        await trio.lowlevel.checkpoint()
+        return work()
+
+    async with LogSink(tmp_path / "log", "topic", run_blocking=run_blocking).open(STREAM, SHARD) as shard:
+        await commit(shard, make_batch(3))
+    assert len(called) == calls
+    (segment,) = list_segments(tmp_path / "log" / "topic" / "0")
+    assert read_segment(segment)[0].num_rows == 3
+
+
+def test_a_record_has_no_other_fields_that_a_header_could_need() -> None:
+    """A new field that becomes a header must be looked at for plain headers, too (columns.py)."""
+    assert {field.name for field in msgspec.structs.fields(Record)} == {
+        "sequence_number",
+        "approximate_arrival_timestamp",
+        "data",
+        "partition_key",
+        "encryption_type",
+        "sub_sequence_number",
+        "explicit_hash_key",
+        "tags",
+    }

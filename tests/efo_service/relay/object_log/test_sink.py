@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from dataclasses import replace
+from random import Random
 
 import pytest
 import trio
 
 from efo.model import Batch, Checkpoint
+from efo_service.factories.object_log import RETRIES
+from efo_service.relay.destination import Destination
 from efo_service.relay.errors import (
     LogIncompleteError,
     LogOwnerError,
@@ -18,80 +21,107 @@ from efo_service.relay.errors import (
     StoreUnavailableError,
 )
 from efo_service.relay.object_log.sink import ObjectLogSink
+from efo_service.relay.relay import relay_shard
 from tests.efo_service.relay.object_log.logs import SHARD, STREAM, TOPIC, make_records
+from tests.efo_service.relay.relaying import ListedShard, Reports, WhenOpen, commit, relay_all
 
 
-def batch(count: int, start: int = 0) -> Batch:
-    return Batch("s", SHARD, make_records(count, start), str(start + count), 0, 0)
-
-
-@pytest.fixture
-def retries() -> list:
-    return []
+def batch(count: int, start: int = 0, number: int = 0) -> Batch:
+    return Batch("s", SHARD, make_records(count, start), str(start + count), 0, number)
 
 
 @pytest.fixture
-def sink(log, retries) -> ObjectLogSink:
-    def on_retry(shard_id, error, seconds) -> None:
-        retries.append((shard_id, error.error_type, seconds))
+def sink(log) -> ObjectLogSink:
+    return ObjectLogSink(log.memory, TOPIC)
 
-    return ObjectLogSink(log.memory, TOPIC, on_retry=on_retry)
+
+class FailingReports(Reports):
+    """Also keeps the errors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.errors: list[tuple[str, str]] = []
+
+    def retried(self, shard_id, error, seconds) -> None:
+        super().retried(shard_id, error, seconds)
+        self.errors.append((shard_id, error.error_type))
+
+
+@pytest.fixture
+def failing(log, sink):
+    """Make the destination of a log whose store fails once the shard is open, as the service has it."""
+
+    def failing(fault=lambda: None) -> Destination:
+        def begin() -> None:
+            log.memory.fault = lambda _operation, _key: fault()
+
+        return Destination(WhenOpen(sink, begin), replace(RETRIES, seconds=300.0), FailingReports())
+
+    return failing
 
 
 @pytest.mark.parametrize("fault", ["refused", "lost", "late"])
-async def test_a_store_that_fails_for_a_while_is_waited_for(log, sink, retries, fault, autojump_clock) -> None:
-    failing = iter([fault] * 4)
-    async with sink.open(STREAM, SHARD) as shard:
-        log.memory.fault = lambda _operation, _key: next(failing, None)
-        shard.write(batch(3))
-        await shard.commit()
-        shard.write(batch(2, 3))
-        log.memory.arrive()
-        await shard.commit()
+async def test_a_store_that_fails_for_a_while_is_waited_for(log, failing, fault, autojump_clock) -> None:
+    faults = iter([fault] * 4)
+    destination = failing(lambda: next(faults, None))
+    await relay_all(destination, batch(3))
+    log.memory.arrive()
+    await relay_all(destination, batch(2, 3))
     log.check(5)
-    assert [one[:2] for one in retries] == [(SHARD, "object_store_unavailable")] * 4
-    assert all(before[2] < 2 * after[2] for before, after in pairwise(retries))
+    assert destination.reports.errors == [(SHARD, "object_store_unavailable")] * 4
 
 
-async def test_opening_waits_for_a_store_that_fails(log, sink, retries, autojump_clock) -> None:
-    failing = iter(["refused"] * 6)
-    log.memory.fault = lambda _operation, _key: next(failing, None)
-    async with sink.open(STREAM, SHARD) as shard:
-        shard.write(batch(1))
-        await shard.commit()
+async def test_the_waits_are_half_random_and_double_from_200_ms_to_20_s(failing, autojump_clock) -> None:
+    destination = failing(lambda: "refused")
+    shard = ListedShard([batch(3)])
+    with pytest.raises(StoreUnavailableError):
+        await relay_shard(shard, destination, rng=Random(1))
+    rng = Random(1)
+    expected = [min(20.0, 0.2 * 2**n) * (0.5 + rng.random() / 2) for n in range(30)]
+    *delays, last = destination.reports.delays
+    assert delays == pytest.approx(expected[: len(delays)])
+    assert last <= expected[len(delays)]
+    assert sum(delays) + last == pytest.approx(300)
+
+
+async def test_opening_waits_for_a_store_that_fails(log, failing, autojump_clock) -> None:
+    faults = iter(["refused"] * 6)
+    log.memory.fault = lambda _operation, _key: next(faults, None)
+    destination = failing()
+    await relay_all(destination, batch(1))
     log.check(1)
-    assert len(retries) == 6
+    assert len(destination.reports.delays) == 6
 
 
-async def test_a_store_that_stays_away_ends_the_commit_and_nothing_is_lost(log, sink, autojump_clock) -> None:
+async def test_a_store_that_stays_away_ends_the_relay_and_nothing_is_lost(log, sink, failing, autojump_clock) -> None:
     async with sink.open(STREAM, SHARD) as shard:
-        shard.write(batch(3))
-        await shard.commit()
-        began = trio.current_time()
-        log.memory.fault = lambda _operation, _key: "refused"
-        shard.write(batch(2, 3))
-        with pytest.raises(StoreUnavailableError, match="503 Slow Down"):
-            await shard.commit()
-        assert trio.current_time() - began >= 300
-        with pytest.raises(SinkClosedError):
-            shard.write(batch(1, 5))
+        await commit(shard, batch(3))
+    began = trio.current_time()
+    with pytest.raises(StoreUnavailableError, match="503 Slow Down"):
+        await relay_all(failing(lambda: "refused"), batch(2, 3))
+    assert trio.current_time() - began >= 300
     log.memory.fault = lambda _operation, _key: None
     async with sink.open(STREAM, SHARD) as shard:
         assert shard.position == Checkpoint(batch(3).records[-1].sequence_number)
-        shard.write(batch(2, 3))
-        await shard.commit()
+        await commit(shard, batch(2, 3))
     log.check(5)
 
 
-async def test_a_cancelled_retry_ends_at_once(log, sink, autojump_clock) -> None:
+async def test_a_cancelled_retry_ends_at_once(failing, autojump_clock) -> None:
+    with trio.move_on_after(60) as scope:
+        await relay_all(failing(lambda: "refused"), batch(3))
+    assert scope.cancelled_caught
+    assert trio.current_time() < 61
+
+
+async def test_a_cancelled_commit_closes_the_shard_sink(sink) -> None:
     async with sink.open(STREAM, SHARD) as shard:
-        log.memory.fault = lambda _operation, _key: "refused"
-        shard.write(batch(3))
-        with trio.move_on_after(60):
-            await shard.commit()
-        assert trio.current_time() < 61
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await commit(shard, batch(3))
+        assert scope.cancelled_caught
         with pytest.raises(SinkClosedError):
-            await shard.commit()
+            await commit(shard, batch(3))
 
 
 async def test_a_cancelled_opener_does_not_fence_the_next_owner(log, sink) -> None:
@@ -114,16 +144,14 @@ async def test_a_cancelled_opener_does_not_fence_the_next_owner(log, sink) -> No
     log.check(3)
 
 
-async def test_missing_rights_are_no_reason_to_wait(log, sink, monkeypatch, retries) -> None:
-    def denied(*_: object) -> None:
+async def test_missing_rights_are_no_reason_to_wait(failing, autojump_clock) -> None:
+    def denied() -> None:
         raise StoreDeniedError("no rights")
 
-    async with sink.open(STREAM, SHARD) as shard:
-        monkeypatch.setattr(log.memory, "create", denied)
-        shard.write(batch(3))
-        with pytest.raises(StoreDeniedError, match="no rights"):
-            await shard.commit()
-    assert retries == []
+    destination = failing(denied)
+    with pytest.raises(StoreDeniedError, match="no rights"):
+        await relay_all(destination, batch(3))
+    assert destination.reports.delays == []
 
 
 def _without(log, name: str) -> None:
@@ -158,8 +186,7 @@ def _edit(log, name: str, old: bytes, new: bytes) -> None:
 )
 async def test_a_log_that_is_not_whole_is_not_continued(log, sink, damage, error, message) -> None:
     async with sink.open(STREAM, SHARD) as shard:
-        shard.write(batch(3))
-        await shard.commit()
+        await commit(shard, batch(3))
     damage(log)
     before = dict(log.memory.objects)
     with pytest.raises(error, match=message):
@@ -170,8 +197,7 @@ async def test_a_log_that_is_not_whole_is_not_continued(log, sink, damage, error
 
 async def test_an_old_copy_of_a_head_is_not_continued(log, sink) -> None:
     async with sink.open(STREAM, SHARD) as shard:
-        shard.write(batch(3))
-        await shard.commit()
+        await commit(shard, batch(3))
     key = f"{TOPIC}/0/head.json"
     old = log.memory.objects[key]
     log.fold()
@@ -183,13 +209,11 @@ async def test_an_old_copy_of_a_head_is_not_continued(log, sink) -> None:
 
 async def test_two_services_with_different_streams_cannot_write_one_topic(log, sink) -> None:
     async with sink.open(STREAM, SHARD) as shard:
-        shard.write(batch(3))
-        await shard.commit()
+        await commit(shard, batch(3))
         with pytest.raises(LogOwnerError, match="belongs to the stream 'orders', not to 'clicks'"):
             async with sink.open("clicks", SHARD):
                 pass
-        shard.write(batch(2, 3))
-        await shard.commit()
+        await commit(shard, batch(2, 3))
     log.check(5)
 
 
