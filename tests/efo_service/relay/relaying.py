@@ -18,15 +18,17 @@ ONCE = SinkRetries(seconds=0.0, isolates=False)
 
 
 class Reports(NoReports):
-    """Keeps the delays of retries, the shards whose sink works again, and the refused records."""
+    """Keeps the delays and errors of retries, the shards whose sink works again, and the refused records."""
 
     def __init__(self) -> None:
         self.delays: list[float] = []
+        self.errors: list[tuple[str, str]] = []
         self.recoveries: list[str] = []
         self.refusals: list[tuple[str, Refused]] = []
 
     def retried(self, shard_id, error, seconds) -> None:
         self.delays.append(seconds)
+        self.errors.append((shard_id, error.error_type))
 
     def recovered(self, shard_id) -> None:
         self.recoveries.append(shard_id)

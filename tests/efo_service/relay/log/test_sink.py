@@ -146,18 +146,6 @@ def full(monkeypatch) -> list[int]:
     return failures_left
 
 
-class Counting(Reports):
-    """Also keeps the errors."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.errors: list[tuple[str, str]] = []
-
-    def retried(self, shard_id, error, seconds) -> None:
-        super().retried(shard_id, error, seconds)
-        self.errors.append((shard_id, error.error_type))
-
-
 @pytest.fixture
 def filling(sink, full):
     """Make the destination of a log whose disk is full so many times once the shard is open, as the service has it."""
@@ -168,7 +156,7 @@ def filling(sink, full):
         def fill() -> None:
             full[0] = next(left, full[0])
 
-        return Destination(WhenOpen(sink, fill), replace(RETRIES, seconds=seconds), Counting())
+        return Destination(WhenOpen(sink, fill), replace(RETRIES, seconds=seconds), Reports())
 
     return filling
 

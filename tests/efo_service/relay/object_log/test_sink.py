@@ -35,18 +35,6 @@ def sink(log) -> ObjectLogSink:
     return ObjectLogSink(log.memory, TOPIC)
 
 
-class FailingReports(Reports):
-    """Also keeps the errors."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.errors: list[tuple[str, str]] = []
-
-    def retried(self, shard_id, error, seconds) -> None:
-        super().retried(shard_id, error, seconds)
-        self.errors.append((shard_id, error.error_type))
-
-
 @pytest.fixture
 def failing(log, sink):
     """Make the destination of a log whose store fails once the shard is open, as the service has it."""
@@ -55,7 +43,7 @@ def failing(log, sink):
         def begin() -> None:
             log.memory.fault = lambda _operation, _key: fault()
 
-        return Destination(WhenOpen(sink, begin), replace(RETRIES, seconds=300.0), FailingReports())
+        return Destination(WhenOpen(sink, begin), replace(RETRIES, seconds=300.0), Reports())
 
     return failing
 
