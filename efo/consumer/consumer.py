@@ -321,6 +321,7 @@ class Consumer:
         finally:
             self._started.discard(shard_id)
             self._leave(held)
+            held.forget_reader()
             if finished:
                 self._observer(ShardFinished(shard_id, held.lease.children))
             else:

@@ -140,6 +140,11 @@ class HeldLease:
         if self.lost.is_set():
             on_lost()
 
+    def forget_reader(self) -> None:
+        """Forget the reader, which has left: it knows this lease, and both are freed at once."""
+        self.reader, self.unread_since = None, lambda: None
+        self._on_lost = self._on_requested = lambda: None
+
     # --- writes of the reader --------------------------------------------------------------------------------
 
     async def checkpoint(self, checkpoint: Checkpoint) -> None:

@@ -101,13 +101,14 @@ def target(
     name: str, description: str, readers: Sequence[Reader], seeds: Iterable[bytes], words: Iterable[bytes]
 ) -> Target:
     """Return the target of some deserializers. `seeds`: data, for each of them."""
+    data_of_seeds = tuple(seeds)
 
     def check(data: bytes) -> None:
         if data:
             refuses_or_reads(readers[data[0] % len(readers)], data[1:])
 
     def numbered() -> Iterator[bytes]:
-        return (bytes([number]) + seed for seed in seeds for number in range(len(readers)))
+        return (bytes([number]) + seed for seed in data_of_seeds for number in range(len(readers)))
 
     return Target(name, description, check, numbered, dictionary=tuple(words), budget=STEP)
 

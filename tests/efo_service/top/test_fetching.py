@@ -11,7 +11,7 @@ from starlette.applications import Starlette
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from efo.events import ConsumerOpened, ConsumerReady
+from efo.events import ConsumerOpened, ConsumerReady, ShardsListed
 from efo_service.errors import UnavailableError
 from efo_service.top.fetching import Samples, fetch, refreshes
 from efo_service.web.app import create_app
@@ -41,6 +41,7 @@ async def test_a_sample_has_what_the_endpoints_tell(nursery):
     assert (first.status.application, first.status.worker_id) == ("billing", "w-1")
     health(ConsumerReady("fan", "arn", registered=True))
     health(ConsumerOpened(FakeReadings()))
+    health(ShardsListed(1))
     assert (await fetched(nursery, app)).ready
 
 
