@@ -1,7 +1,7 @@
 """What libraries log of efo's calls: at DEBUG the headers with the session token, bodies, and answers with credentials.
 
 An application that sets the root logger to DEBUG would have them in its log. So the loggers of these libraries stay at
-INFO, unless the application sets the level of one of them itself.
+INFO or above, unless the application sets the level of one of them itself.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from contextlib import contextmanager
 from typing import Final
 
 
-def keep_at_info(*names: str) -> None:
-    """Let these loggers, and those below them, log from INFO on, unless their level is set already."""
+def keep_at(level: int, *names: str) -> None:
+    """Let these loggers, and those below them, log from a level of `logging` on, unless theirs is set already."""
     for name in names:
         logger = logging.getLogger(name)
         if logger.level == logging.NOTSET:
-            logger.setLevel(logging.INFO)
+            logger.setLevel(level)
 
 
 class _Silence(logging.Filter):

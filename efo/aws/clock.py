@@ -20,9 +20,9 @@ import botocore.auth
 from botocore.auth import SIGV4_TIMESTAMP, SigV4Auth
 
 from efo.errors import ClockSkewError
-from efo.foreign_logs import keep_at_info
+from efo.foreign_logs import keep_at
 
-keep_at_info("botocore")  # it logs each request that it signs, with the session token
+keep_at(logging.INFO, "botocore")  # it logs each request that it signs, with the session token
 
 _SIGNATURE_VERSION: Final = "v4-efo"
 """The name by which botocore finds `ClockedSigV4`."""

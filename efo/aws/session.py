@@ -5,6 +5,7 @@ Importing aiobotocore takes long: `efo.kinesis.aws.lazy` imports this module whe
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
@@ -18,10 +19,11 @@ import trio
 from efo.aws.clock import ServiceClock
 from efo.aws.credentials import CredentialSource
 from efo.aws.refusals import Refusals
-from efo.foreign_logs import keep_at_info
+from efo.foreign_logs import keep_at
 from efo.protocol.service_errors import service_error
 
-keep_at_info("aiobotocore", "httpx2", "httpcore2")
+keep_at(logging.INFO, "aiobotocore", "httpcore2")
+keep_at(logging.WARNING, "httpx2")  # at INFO it logs each call
 
 
 class ServiceSession:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Final
 
 import h2.config
 import h2.connection
 import h2.settings
 
-from efo.foreign_logs import keep_at_info
+from efo.foreign_logs import keep_at
 
-keep_at_info("h2", "hpack")
+keep_at(logging.INFO, "h2", "hpack")
 
 _INITIAL_WINDOW: Final = 65_535
 """The connection's window before the first WINDOW_UPDATE (RFC 9113, section 6.9.2)."""
