@@ -1,11 +1,21 @@
-"""Lets threads sleep until another one has something for them."""
+"""Lets threads sleep until another one has something for them, and wakes them for a signal that they missed."""
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import wait as wait_for
 from contextlib import suppress
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
+from typing import Final, TypeVar
+
+T = TypeVar("T")
+
+NAP_SECONDS: Final = 0.5
+"""The longest sleep. Python calls signal handlers between two steps of the main thread: a signal that comes after the
+last step and before the sleep does not end it, so its handler waits for the next step."""
 
 
 class Bell:
@@ -28,7 +38,22 @@ class Bell:
         mine: SimpleQueue[None] = SimpleQueue()
         self._sleeping.append(mine)  # before the look: whoever makes something ready afterwards rings
         if not is_ready():
-            mine.get()
-            return
+            with suppress(Empty):
+                mine.get(timeout=NAP_SECONDS)
+                return
         with suppress(ValueError):  # it was rung meanwhile
             self._sleeping.remove(mine)
+
+
+def result_of(future: Future[T], timeout: float | None = None) -> T:
+    """Wait for a future, and return its result or raise its error. A signal handler runs meanwhile, whenever it came.
+
+    `timeout`: seconds. Raises TimeoutError after them.
+    """
+    deadline = None if timeout is None else time.monotonic() + timeout
+    while not future.done():
+        left = NAP_SECONDS if deadline is None else deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        wait_for([future], timeout=min(left, NAP_SECONDS))
+    return future.result()

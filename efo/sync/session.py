@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from efo.doors.engine import Engine, Run
+from efo.sync.bell import result_of
 
 T = TypeVar("T")
 
@@ -16,7 +17,7 @@ def open_engine(engine: Engine[Any]) -> Iterator[None]:
     """Start an engine and wait until it is open; close it at the end. An exception of the block cancels it."""
     try:
         engine.start()
-        engine.opened.result()
+        result_of(engine.opened)
         yield
     except BaseException:
         engine.cancel()
@@ -24,7 +25,7 @@ def open_engine(engine: Engine[Any]) -> Iterator[None]:
         raise
     engine.close()
     try:
-        engine.closed.result()
+        result_of(engine.closed)
     except KeyboardInterrupt:
         engine.cancel()
         engine.wait_closed()
@@ -37,7 +38,7 @@ def outcome_of(run: Run[T], timeout: float | None = None) -> T:
     `timeout`: seconds, after which it is cancelled too. Raises TimeoutError.
     """
     try:
-        return run.ended.result(timeout)
+        return result_of(run.ended, timeout)
     except BaseException:
         run.cancel()
         run.ended.exception()

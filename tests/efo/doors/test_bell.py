@@ -1,0 +1,56 @@
+"""Sleeps of the synchronous door: each ends by itself, since a signal may have come just before it began."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+
+import pytest
+
+from efo.sync import bell
+from efo.sync.bell import Bell, result_of
+
+
+@pytest.fixture(autouse=True)
+def short_naps(monkeypatch):
+    monkeypatch.setattr(bell, "NAP_SECONDS", 0.01)
+
+
+@pytest.mark.timeout(30)
+def test_a_sleep_ends_although_nobody_rings_and_leaves_nothing_behind():
+    quiet = Bell()
+    quiet.sleep_unless(lambda: False)
+    assert not quiet._sleeping
+
+
+def test_a_sleep_ends_at_once_when_the_bell_rings_before_it(monkeypatch):
+    monkeypatch.setattr(bell, "NAP_SECONDS", 3600)
+    rung = Bell()
+    rung.sleep_unless(rung.ring)  # `ring` returns None: nothing is ready, but it rang
+    assert not rung._sleeping
+
+
+@pytest.mark.timeout(30)
+def test_a_wait_for_a_future_looks_again_until_it_is_done():
+    future, looks = Future(), []
+
+    class Watched:
+        def done(self):
+            looks.append(None)
+            if len(looks) == 3:
+                future.set_result("stored")
+            return future.done()
+
+        def __getattr__(self, name):
+            return getattr(future, name)
+
+    assert result_of(Watched()) == "stored"
+    assert len(looks) == 3
+
+
+def test_a_wait_raises_what_the_future_raises():
+    failed, late = Future(), Future()
+    failed.set_exception(ValueError("no"))
+    with pytest.raises(ValueError, match="no"):
+        result_of(failed)
+    with pytest.raises(TimeoutError):
+        result_of(late, timeout=0)
