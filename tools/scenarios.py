@@ -1,6 +1,6 @@
 """The scenarios in which the consumer is tested, their tests, and the results.
 
-`python tools/scenarios.py` runs these tests and prints a table and, as the last line, one JSON object. `--write`
+`python -m tools.scenarios` runs these tests and prints a table and, as the last line, one JSON object. `--write`
 updates docs/scenarios.md instead; a test fails while that page is outdated. The marker
 `@pytest.mark.scenario("G45")` on a test, its class or one of its parameters names the scenarios that it tests.
 

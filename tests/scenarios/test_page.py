@@ -21,7 +21,7 @@ def tool(monkeypatch):
 
 def test_the_tables_are_up_to_date(tool):
     page = tool.PAGE.read_text()
-    assert page == tool.renewed(page), "stale: run python tools/scenarios.py --write"
+    assert page == tool.renewed(page), "stale: run python -m tools.scenarios --write"
 
 
 def test_each_situation_from_g1_to_g75_has_a_text(tool):

@@ -10,6 +10,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
+from proofs.catalog import find
+
 ROOT: Final = Path(__file__).parents[2]
 DATA: Final = Path(__file__).parent / "features.toml"
 PAGE: Final = ROOT / "docs" / "parity.md"
@@ -88,9 +90,11 @@ def _functions(body: Sequence[ast.stmt], prefix: str = "") -> Iterator[str]:
 
 
 def is_command(command: str, root: Path = ROOT) -> bool:
-    """Return whether a command exists: a target of the Makefile."""
+    """Return whether a command exists: a proof, or a target of the Makefile."""
     target = command.split()[1] if command.startswith("make ") else ""
-    return any(line.startswith(f"{target}:") for line in (root / "Makefile").read_text().splitlines() if target)
+    return find(target) is not None or any(
+        line.startswith(f"{target}:") for line in (root / "Makefile").read_text().splitlines() if target
+    )
 
 
 def tables(features: Sequence[Feature]) -> str:

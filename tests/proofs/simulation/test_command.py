@@ -6,10 +6,11 @@ import json
 
 import pytest
 
+from proofs.catalog import find
 from proofs.simulation import __main__ as command
 from proofs.simulation.run import Outcome, run
 from proofs.simulation.world import Tally
-from tests.paths import ROOT
+from tests import makefile
 
 KEYS = [
     "seeds", "failures", "records", "splits", "merges", "faults", "crashes", "duplicates_unexplained", "virtual_hours",
@@ -72,4 +73,5 @@ def test_the_help_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_make_sim_runs_the_command() -> None:
-    assert "-m proofs.simulation --seeds $(SEEDS) $(ARGS)" in (ROOT / "Makefile").read_text()
+    assert find("sim").module == "proofs.simulation"
+    assert "sim: ALWAYS = --seeds $(SEEDS)\n" in makefile.TEXT

@@ -11,6 +11,7 @@ import pytest
 
 from proofs.interop.servers.servers import HERE, SERVERS
 from proofs.paths import ROOT
+from tests import makefile
 
 LOCKS = [HERE / "kinesis-mock", HERE / "localstack-kinesis"]
 
@@ -41,11 +42,10 @@ def test_node_packages_are_locked_with_hashes_and_without_addresses(directory):
 
 
 def test_every_ready_file_is_a_target_of_the_makefile():
-    makefile = (ROOT / "Makefile").read_text().replace("$(FOREIGN)", ".tools/foreign")
-    makefile = makefile.replace("$(MINISTACK)", ".tools/ministack")
+    rules = makefile.TEXT.replace("$(FOREIGN)", ".tools/foreign").replace("$(MINISTACK)", ".tools/ministack")
     for server in SERVERS:
         for path in server.ready_files:
-            assert re.search(rf"^(\S+ )*{re.escape(str(path.relative_to(ROOT)))}[ :]", makefile, re.MULTILINE), path
+            assert re.search(rf"^(\S+ )*{re.escape(str(path.relative_to(ROOT)))}[ :]", rules, re.MULTILINE), path
 
 
 def test_a_missing_program_is_named():
