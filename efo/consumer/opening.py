@@ -28,9 +28,10 @@ from efo.consumer.worker_id import worker_slot
 from efo.errors import ConfigurationError, LeaseStoreUnavailableError
 from efo.events import ConsumerOpened, Observer, StartDelayed, WorkerStarted
 from efo.exception_groups import collapse_groups
-from efo.kinesis.client import KinesisClient, check_stream, open_client
+from efo.kinesis.client import KinesisClient
 from efo.kinesis.connection_pool import ConnectionPool
 from efo.kinesis.identity import StreamIdentity
+from efo.kinesis.opening import check_stream, open_client
 from efo.kinesis.registration import Registration
 from efo.kinesis.starting import StartingControlPlane
 from efo.kinesis.subscribe_limiter import LimitsSubscribes

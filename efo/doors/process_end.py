@@ -13,18 +13,40 @@ import os
 import threading
 import time
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 from weakref import WeakSet
 
 from efo.errors import EfoError, class_name_of
 
-if TYPE_CHECKING:
-    from efo.doors.engine import Engine
-
 EXIT_SECONDS: Final = 10.0
 """For all together: an orchestrator kills a process after 30 s."""
 _LOG: Final = logging.getLogger("efo")
-_open: Final[WeakSet[Engine[Any]]] = WeakSet()
+
+
+class Ending(Protocol):
+    """What ends with its process: `efo.doors.engine.Engine`. `closed`: resolved when it has ended."""
+
+    closed: Future[None]
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it was started and has not ended."""
+        ...
+
+    def describe(self) -> str:
+        """Return what is open, and how much it has to send."""
+        ...
+
+    def end_with_process(self) -> str:
+        """End it because its process ends; return what to do instead, in words."""
+        ...
+
+    def forked(self) -> None:
+        """Let all that waits raise ForkedError: this process is a forked child."""
+        ...
+
+
+_open: Final[WeakSet[Ending]] = WeakSet()
 
 
 class ForkedError(EfoError):
@@ -40,7 +62,7 @@ class ForkedError(EfoError):
         )
 
 
-def watch(engine: Engine[Any]) -> None:
+def watch(engine: Ending) -> None:
     """Let an engine end with its process, and in a forked child."""
     _open.add(engine)
 

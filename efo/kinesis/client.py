@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from trio.abc import Stream
 
-from efo.checks import check_text
-from efo.errors import ConfigurationError, ServiceError
+from efo.errors import ServiceError
 from efo.kinesis.control_plane import ControlPlane
-from efo.proxy import SETTING, parse_proxy
 
 Connect = Callable[[], Awaitable[Stream]]
 """Opens a byte stream on which the peer expects the HTTP/2 preface: TLS and ALPN are done.
@@ -51,35 +47,3 @@ class KinesisClient:
     stream_arn: str | None = None
     region: str | None = None
     correct: Correct | None = None
-
-
-def check_stream(stream: object, where: Mapping[str, object]) -> None:
-    """Check a stream and where it is, before `open_client`. `where`: arguments of `open_kinesis`, None if not given.
-
-    Raises ConfigurationError.
-    """
-    given = {name: value for name, value in where.items() if value is not None}
-    if not isinstance(stream, KinesisClient):
-        check_text("stream", stream, "the name or ARN of a stream, or a client that open_kinesis made")
-    for name, value in given.items():
-        if name != SETTING:  # empty, it is no proxy
-            check_text(name, value, "a text, or None")
-    if given.get(SETTING):
-        parse_proxy(given[SETTING])  # type: ignore[arg-type] # it refuses what is no text
-    if given and isinstance(stream, KinesisClient):
-        raise ConfigurationError(f"{next(iter(given))} has no effect on an open client: pass it to open_kinesis")
-
-
-@asynccontextmanager
-async def open_client(stream: str | KinesisClient, where: Mapping[str, Any]) -> AsyncIterator[KinesisClient]:
-    """Open the client of a stream; a client that is open already stays open. `where`: arguments of `open_kinesis`.
-
-    Raises EfoError.
-    """
-    if isinstance(stream, KinesisClient):
-        yield stream
-        return
-    from efo.kinesis.aws.client import open_kinesis  # noqa: PLC0415 - AWS's packages, only if they are used
-
-    async with open_kinesis(stream, **where) as kinesis:
-        yield kinesis

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 import trio
 
@@ -12,9 +12,6 @@ from efo.errors import LeaseError
 from efo.exception_groups import collapse_groups
 from efo.leases import transitions
 from efo.model import Checkpoint, Lease
-
-if TYPE_CHECKING:
-    from efo.leases.store import LeaseStore
 
 MAX_CONCURRENT_WRITES: Final = 25
 """How many writes of a batch `write_each` performs at the same time."""
@@ -72,7 +69,27 @@ def check_distinct(writes: Sequence[LeaseWrite]) -> None:
         raise ValueError("a batch has two writes of one lease: write the second one after the first")
 
 
-async def write_each(store: LeaseStore, writes: Sequence[LeaseWrite], settle: SettleWrite) -> None:
+class SingleWrites(Protocol):
+    """A lease store's methods for single writes: see `LeaseStore`."""
+
+    async def take(self, lease: Lease, owner: str) -> Lease:
+        """Perform a TakeLease."""
+        ...
+
+    async def renew(self, lease: Lease, throughput_kbps: float | None = None) -> Lease:
+        """Perform a RenewLease without a checkpoint."""
+        ...
+
+    async def checkpoint(self, lease: Lease, checkpoint: Checkpoint, throughput_kbps: float | None = None) -> Lease:
+        """Perform a RenewLease with a checkpoint."""
+        ...
+
+    async def release(self, lease: Lease) -> Lease:
+        """Perform a ReleaseLease."""
+        ...
+
+
+async def write_each(store: SingleWrites, writes: Sequence[LeaseWrite], settle: SettleWrite) -> None:
     """Perform the writes of a batch one by one, some at the same time: `write_many` of a store without transactions.
 
     A write that fails has no effect on the others, and each is settled as soon as its result is known.
@@ -95,7 +112,7 @@ async def write_each(store: LeaseStore, writes: Sequence[LeaseWrite], settle: Se
                 nursery.start_soon(write, index)
 
 
-async def write_one(store: LeaseStore, write: LeaseWrite) -> Lease:
+async def write_one(store: SingleWrites, write: LeaseWrite) -> Lease:
     """Perform one write by the store's method for it. Raises LeaseError."""
     match write:
         case TakeLease(lease, owner):

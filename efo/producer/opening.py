@@ -18,9 +18,10 @@ from efo.checks import check_callable, check_type, is_async, shown
 from efo.errors import ConfigurationError, ProducerClosedError
 from efo.events import Observer, ProducerOpened, ShardsListed
 from efo.exception_groups import collapse_groups
-from efo.kinesis.client import KinesisClient, check_stream, open_client
+from efo.kinesis.client import KinesisClient
 from efo.kinesis.connection_pool import ConnectionPool
 from efo.kinesis.control_plane import ControlPlane
+from efo.kinesis.opening import check_stream, open_client
 from efo.kinesis.put_records import PutRecordsCaller
 from efo.kinesis.service_call import ServiceCaller
 from efo.kinesis.starting import StartingControlPlane

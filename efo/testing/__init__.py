@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from efo.testing.faults.script import ALWAYS, FaultScript, When
     from efo.testing.in_memory import CheckpointRecorder, InMemoryStream, make_batch, virtual_time
     from efo.testing.load.settings import Load
-    from efo.testing.server.sigv4 import Credential
     from efo.testing.settings import FakeSettings
+    from efo.testing.sigv4 import Credential
     from efo.testing.thread import FakeKinesisThread
 
 _MODULES = {
     "ALWAYS": "efo.testing.faults.script",
     "CheckpointRecorder": "efo.testing.in_memory",
-    "Credential": "efo.testing.server.sigv4",
+    "Credential": "efo.testing.sigv4",
     "FakeKinesis": "efo.testing.fake",
     "FakeKinesisThread": "efo.testing.thread",
     "FakeSettings": "efo.testing.settings",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from efo.testing.server.sigv4 import Credential
+from efo.testing.sigv4 import Credential
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

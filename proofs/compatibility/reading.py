@@ -16,9 +16,9 @@ from efo.leases.lease_row import LeaseRow
 from efo.leases.stores.dynamodb.items import ItemCodec
 from efo.leases.stores.sqlite.store import SqliteLeaseStore
 from efo.model import Checkpoint, Lease
+from efo_service.relay.export import export
 from efo_service.relay.kafka.checkpoints import decode
 from efo_service.relay.log.catalog import read_catalog
-from efo_service.relay.log.export import export
 from efo_service.relay.log.inspection import inspect_topic, verify_topic
 from efo_service.relay.log.maintenance import Maintenance
 from efo_service.relay.log.partition_writer import open_partition

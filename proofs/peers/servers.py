@@ -60,7 +60,7 @@ STREAM: Final = "load"
 async def load_server(options: Sequence[str], consumers: Sequence[str]) -> AsyncIterator[LoadServer]:
     """Run the load server with four shards; see docs/fake-load.md."""
     named = [part for name in consumers for part in ("--consumer", name)]
-    command = [sys.executable, "-m", "efo.testing.load.__main__", "--stream", STREAM, "--shards", "4", *options, *named]
+    command = [sys.executable, "-m", "efo.testing.load_command", "--stream", STREAM, "--shards", "4", *options, *named]
     process = await trio.lowlevel.open_process(command, stdout=subprocess.PIPE)
     try:
         if process.stdout is None:

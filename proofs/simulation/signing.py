@@ -18,7 +18,7 @@ from efo.aws.clock import ServiceClock
 from efo.errors import ClockSkewError, CredentialsError, ServiceError
 from efo.kinesis.aws.signer import Signer
 from efo.kinesis.client import KinesisClient
-from efo.testing.server.sigv4 import Credential
+from efo.testing.sigv4 import Credential
 
 KEYS: Final = ReadOnlyCredentials("AKSIMULATED", "secret", None)
 KNOWN: Final = {KEYS.access_key: Credential(KEYS.secret_key)}

@@ -29,7 +29,8 @@ from efo.consumer.worker_id import worker_slot
 from efo.errors import ConfigurationError
 from efo.events import Observer
 from efo.exception_groups import collapse_groups
-from efo.kinesis.client import KinesisClient, open_client
+from efo.kinesis.client import KinesisClient
+from efo.kinesis.opening import open_client
 from efo.kinesis.subscribe_limiter import SubscribeLimiter
 from efo.protocol.failure import OnError
 from efo.protocol.joint_assignment import JointAssignment

@@ -9,6 +9,7 @@ from zlib import crc32
 import msgspec
 
 from efo.protocol import eventstream
+from efo.testing.faults.chunks import Chunk, Pause
 from efo.testing.faults.kinds import (
     BitFlip,
     ChangeSettings,
@@ -32,7 +33,6 @@ from efo.testing.faults.kinds import (
     WindowOverflow,
     WindowOverrun,
 )
-from efo.testing.server.chunks import Chunk, Pause
 
 _PRELUDE_LENGTH: Final = 12
 _CRC_LENGTH: Final = 4

@@ -15,6 +15,7 @@ from h2.errors import ErrorCodes
 from hyperframe.frame import DataFrame, Frame, GoAwayFrame, WindowUpdateFrame
 
 from efo.protocol import eventstream
+from efo.testing.faults.chunks import Body, Pause
 from efo.testing.faults.kinds import (
     ChangeSettings,
     GoAway,
@@ -29,7 +30,6 @@ from efo.testing.faults.kinds import (
     WireFault,
 )
 from efo.testing.memory_stream import MemoryStream
-from efo.testing.server.chunks import Body, Pause
 
 _ABORT: Final = struct.pack("ii", 1, 0)
 """SO_LINGER with 0 seconds: closing the socket resets the connection."""

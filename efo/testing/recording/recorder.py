@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 from efo.errors import ConfigurationError
+from efo.testing.faults.chunks import Body, Chunk, Pause
 from efo.testing.operations.requests import SubscribeToShard
 from efo.testing.recording.file import RecordedCall, recorded_shards
 from efo.testing.recording.writer import RecordingWriter
-from efo.testing.server.chunks import Body, Chunk, Pause
 from efo.testing.state.core import Core
 
 OpenBody = Callable[[SubscribeToShard, str], Body]

@@ -11,9 +11,9 @@ import trio
 from efo.errors import ConfigurationError
 from efo.model import HashKeyRange, Shard
 from efo.testing.errors import FakeError
+from efo.testing.faults.chunks import Body, Chunk
 from efo.testing.operations.requests import SubscribeToShard
 from efo.testing.recording.file import Line, RecordedShard, Recording
-from efo.testing.server.chunks import Body, Chunk
 from efo.testing.state.core import Core
 from efo.testing.state.subscriptions import INITIAL_RESPONSE
 

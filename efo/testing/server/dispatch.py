@@ -11,15 +11,15 @@ from random import Random
 from typing import Any, Final
 from uuid import UUID
 
+from efo.testing import sigv4
 from efo.testing.errors import FakeError
+from efo.testing.faults.chunks import Body
 from efo.testing.faults.injection import FaultInjector, stream_of_consumer
 from efo.testing.faults.script import FaultScript
 from efo.testing.operations.dry_run import check_dry_run
 from efo.testing.operations.requests import SubscribeToShard
 from efo.testing.operations.table import OPERATIONS
 from efo.testing.server import encoding as bodies
-from efo.testing.server import sigv4
-from efo.testing.server.chunks import Body
 from efo.testing.server.encoding import CBOR, JSON
 from efo.testing.server.shapes import INPUTS
 from efo.testing.state.core import Core

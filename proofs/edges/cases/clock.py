@@ -18,7 +18,7 @@ import efo
 from efo.testing import FakeKinesis, FakeSettings, When
 from efo.testing.faults import TcpCut
 from efo.testing.server import dispatch
-from efo.testing.server.sigv4 import Credential
+from efo.testing.sigv4 import Credential
 from proofs.edges.cases.credentials import set_up
 from proofs.local_servers.credential_services import CredentialServices, serve_credentials
 from proofs.situations.situation import CANARY, Cases, Outcome

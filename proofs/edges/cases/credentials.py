@@ -19,7 +19,7 @@ import trio
 import efo
 from efo.testing import FakeKinesisThread, FakeSettings, When
 from efo.testing.faults import Refuse, TcpCut
-from efo.testing.server.sigv4 import Credential
+from efo.testing.sigv4 import Credential
 from proofs.local_servers.credential_services import (
     OUTAGES,
     PROVIDERS,

@@ -30,10 +30,10 @@ from efo_service.errors import UsageError
 from efo_service.factories.kinesis import created_within
 from efo_service.operations.record_lines import without_controls
 from efo_service.relay.errors import LogError, TopicNotFoundError
+from efo_service.relay.export import export as export_lines
 from efo_service.relay.jsonlines import Encoding
 from efo_service.relay.log.catalog import Adoption, other_stream
 from efo_service.relay.log.consistency import lease_problems, stream_of_leases
-from efo_service.relay.log.export import export as export_lines
 from efo_service.relay.log.inspection import TopicState, Verification
 from efo_service.relay.object_store.url import log_root
 from efo_service.relay.readable import ReadableLog, open_readable

@@ -12,6 +12,7 @@ from efo_service.config.section import Count, LocalPath, Seconds, Section
 
 _SCHEMES: Final = {"postgres": ("postgresql", "postgres"), "redis": ("redis", "rediss", "unix")}
 """The URL schemes of lease stores."""
+_CALL_TIMEOUT: Final = 5.0
 
 
 class LeaseSettings(Section):
@@ -79,6 +80,15 @@ class LeaseSettings(Section):
         examples=["worker-1"],
     )
     dynamodb: DynamoDbSettings = DynamoDbSettings()
+
+    @property
+    def call_timeout(self) -> float:
+        """The time-out of a call to a server, or to an object store, in seconds.
+
+        It is shorter if the fail-over time is short: after a call that hangs, there must be time for other renewals,
+        see `efo.leases.held_lease.RENEWALS`.
+        """
+        return min(_CALL_TIMEOUT, self.failover_seconds / 3)
 
     @model_validator(mode="after")
     def _is_in_a_zone(self) -> LeaseSettings:

@@ -18,7 +18,6 @@ from efo.leases.stores.sqlite.store import SqliteLeaseStore
 from efo.retrying import retry
 from efo.telemetry.outages import Outage
 from efo_service.config.dynamodb import tags_of
-from efo_service.config.leases import LeaseSettings
 from efo_service.config.section import proxy_text
 from efo_service.config.settings import Settings
 from efo_service.errors import UnavailableError
@@ -33,12 +32,8 @@ if TYPE_CHECKING:
 
 _PAUSE: Final = 1.0
 """Seconds between two attempts to reach a server."""
-_TIMEOUT: Final = 5.0
-"""Time-out of a call to a server, in seconds. It is shorter if the fail-over time is short: after a call that hangs,
-there must be time for other renewals, see `efo.leases.held_lease.RENEWALS`."""
-
 _DYNAMODB_TIMEOUT: Final = 2.0
-"""The same for DynamoDB, where a call makes up to three attempts."""
+"""Time-out of a call to DynamoDB, which makes up to three attempts. For others: `LeaseSettings.call_timeout`."""
 
 _Opening = AbstractAsyncContextManager[LeaseStore]
 
@@ -121,16 +116,11 @@ def _dynamodb(settings: Settings) -> DynamoDbLeaseStore:
     )
 
 
-def call_timeout(leases: LeaseSettings) -> float:
-    """Return the time-out of a call to a server, or to an object store, in seconds."""
-    return min(_TIMEOUT, leases.failover_seconds / 3)
-
-
 def _server(settings: Settings) -> PostgresLeaseStore | RedisLeaseStore:
     leases = settings.leases
     url = leases.url.get_secret_value() if leases.url else ""
     application, stream = settings.consumer.application, settings.kinesis.stream_name
-    timeout = call_timeout(leases)
+    timeout = leases.call_timeout
     try:
         # Imported here because each needs a driver that may not be installed.
         if leases.store == "postgres":

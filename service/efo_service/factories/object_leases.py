@@ -12,7 +12,6 @@ from opentelemetry.metrics import MeterProvider
 from efo.leases.inspection import Inspection
 from efo.leases.store import LeaseStore
 from efo_service.config.settings import Settings
-from efo_service.factories.lease_store import call_timeout
 from efo_service.relay.doubt import SECONDS
 from efo_service.relay.object_leases.store import ObjectLeaseStore
 from efo_service.relay.object_store.measured import MeasuredStore
@@ -51,11 +50,11 @@ async def _store(settings: Settings) -> Store:
     url = settings.relay.log_root
     if not isinstance(url, StoreUrl):
         raise TypeError(f"{url} is not on an object store")
-    seconds = min(call_timeout(settings.leases), float(url.options.get("timeout_seconds", TIMEOUT)))
+    seconds = min(settings.leases.call_timeout, float(url.options.get("timeout_seconds", TIMEOUT)))
     # It looks for credentials: in files, by processes and by requests.
     return await trio.to_thread.run_sync(open_store, replace(url, options={**url.options, "timeout_seconds": seconds}))
 
 
 def _leases(settings: Settings, store: Store, doubt: float = 0.0) -> ObjectLeaseStore:
     application, stream = settings.consumer.application, settings.kinesis.stream_name
-    return ObjectLeaseStore(store, application, stream, timeout=call_timeout(settings.leases), doubt=doubt)
+    return ObjectLeaseStore(store, application, stream, timeout=settings.leases.call_timeout, doubt=doubt)

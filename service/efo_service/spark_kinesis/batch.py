@@ -22,7 +22,7 @@ from efo_service.config.settings import Settings
 from efo_service.factories.kinesis import open_stream
 from efo_service.relay.object_store.url import StoreUrl, log_root
 from efo_service.spark.source.data_source import LogReader
-from efo_service.spark_kinesis.data_source import GrowingPlanner
+from efo_service.spark.source.planner import GrowingPlanner
 from efo_service.spark_kinesis.relay_thread import RelayThread
 
 if TYPE_CHECKING:

@@ -23,15 +23,13 @@ from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
 from efo.errors import ConfigurationError, EfoError
-from efo_service.relay.errors import TopicNotFoundError
-from efo_service.relay.log.catalog import Catalog
 from efo_service.spark.errors import one_line_errors
 from efo_service.spark.source.bounds import LATEST, AtTime
 from efo_service.spark.source.data_source import LogStreamReader
 from efo_service.spark.source.log_data_source import LogDataSource
 from efo_service.spark.source.offsets import TopicPartition, lag
 from efo_service.spark.source.options import Options
-from efo_service.spark.source.planner import Planner
+from efo_service.spark.source.planner import GrowingPlanner, Planner
 
 if TYPE_CHECKING:
     from efo_service.config.settings import Settings
@@ -182,14 +180,3 @@ class KinesisStreamReader(LogStreamReader):
         at = AtTime("AvailableNow", int(bound * 1000), or_latest=True)
         ends = self._planner.resolve(at, others=LATEST)
         return {tp: max(min(ends.get(tp, end), end), min(begin.get(tp, 0), end)) for tp, end in latest.items()}
-
-
-class GrowingPlanner(Planner):
-    """Plans what a query reads of a log that may not exist yet."""
-
-    def catalogs(self) -> dict[str, Catalog]:
-        """Return the catalog of the stream's topic, none before the relay has written."""
-        try:
-            return super().catalogs()
-        except TopicNotFoundError:
-            return {}

@@ -12,8 +12,8 @@ import pytest
 from efo.errors import StreamRecreatedError
 from efo.model import Checkpoint
 from efo_service.relay.errors import LogIncompleteError, LogOwnerError, SinkLockedError
+from efo_service.relay.export import export
 from efo_service.relay.log.catalog import other_stream
-from efo_service.relay.log.export import export
 from efo_service.relay.log.maintenance import Maintenance
 from efo_service.relay.log.readable import LocalLog
 from efo_service.relay.log.retention import RetentionRules

@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from efo.errors import ConfigurationError
+from efo_service.relay.errors import TopicNotFoundError
 from efo_service.relay.log.catalog import Catalog
 from efo_service.relay.log.consistency import refuse
 from efo_service.spark.errors import one_line_errors
@@ -127,6 +128,17 @@ class Planner:
             for task_range in getattr(partition, "ranges", ()):
                 for batch in read_range(self.options.log, task_range, allow_gaps=not self.options.fail_on_data_loss):
                     yield batch.select(columns)
+
+
+class GrowingPlanner(Planner):
+    """Plans what a query reads of a log that may not exist yet."""
+
+    def catalogs(self) -> dict[str, Catalog]:
+        """Return the catalog of the stream's topic, none before the relay has written."""
+        try:
+            return super().catalogs()
+        except TopicNotFoundError:
+            return {}
 
 
 def _named(bound: OffsetBound) -> Mapping[TopicPartition, int]:

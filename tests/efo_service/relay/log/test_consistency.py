@@ -9,10 +9,10 @@ import pytest
 
 from efo.model import Checkpoint, Lease
 from efo_service.relay.errors import LogIncompleteError, LogOwnerError, SegmentMissingError, SinkLockedError
+from efo_service.relay.export import export
 from efo_service.relay.log.adoption import adopt_into, plan_adoption
 from efo_service.relay.log.catalog import Adoption, allocate_partition, mark_written, read_catalog
 from efo_service.relay.log.consistency import check_topic, lease_problems
-from efo_service.relay.log.export import export
 from efo_service.relay.log.inspection import verify_topic
 from efo_service.relay.log.partition_writer import open_partition
 from efo_service.relay.log.readable import LocalLog

@@ -9,7 +9,7 @@ import pytest
 
 from efo.model import Checkpoint
 from efo_service.relay.errors import LogIncompleteError, SegmentMissingError, StoreUnfitError, TopicNotFoundError
-from efo_service.relay.log.export import export
+from efo_service.relay.export import export
 from efo_service.relay.log.retention import RetentionRules
 from efo_service.relay.object_log import keys
 from efo_service.relay.object_log.maintenance import SILENT_PASSES, Maintenance

@@ -12,7 +12,7 @@ import trio
 
 from efo.testing import Credential, FakeKinesis, FakeSettings
 from efo.testing.errors import FakeError
-from efo.testing.server.sigv4 import verify
+from efo.testing.sigv4 import verify
 
 NOW = datetime.now(UTC).timestamp()
 KEYS = {

@@ -1,4 +1,4 @@
-"""Runs a fake Kinesis under load: `python -m efo.testing.load.__main__ --shards 4 --record-bytes 200`.
+"""Runs a fake Kinesis under load: `python -m efo.testing.load_command --shards 4 --record-bytes 200`.
 
 Prints one line of JSON when it is ready, with its URL, the file of its certificate authority and the fan-out
 consumers. Serves until SIGTERM or SIGINT.
@@ -117,7 +117,7 @@ def _port(text: str) -> int:
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     default = Load()
-    parser = _Parser(prog="python -m efo.testing.load.__main__", description="Serve a fake Kinesis under load.")
+    parser = _Parser(prog="python -m efo.testing.load_command", description="Serve a fake Kinesis under load.")
     add = parser.add_argument
     add("--port", type=_port, default=0, help="port on 127.0.0.1; 0: the system chooses one (default: 0)")
     add("--no-tls", dest="tls", action="store_false", help="no TLS; HTTP/2 with prior knowledge")

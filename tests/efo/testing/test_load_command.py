@@ -13,10 +13,10 @@ import trio
 
 from efo.protocol.aggregation import is_aggregate
 from efo.protocol.messages import parse_message
-from efo.testing.load.__main__ import main
+from efo.testing.load_command import main
 from tests.paths import ROOT
 
-COMMAND = [sys.executable, "-m", "efo.testing.load.__main__"]
+COMMAND = [sys.executable, "-m", "efo.testing.load_command"]
 
 
 async def connect(served):
