@@ -20,7 +20,7 @@ export UV_PYTHON_DOWNLOADS := never
 export UV_HTTP_TIMEOUT := 300
 export UV_NO_PROGRESS := 1
 
-.PHONY: help demo test check proofs lint format lock image clean docs
+.PHONY: help demo test check proofs proofs-test lint format lock image clean docs
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -28,13 +28,18 @@ help: ## List the targets
 demo: $(READY) ## Run everything on this machine and compare output with input (ARGS="--help" for options)
 	@$(BIN)/efo demo $(ARGS)
 
-# loadfile: the tests of a file run in one process, because many share a server or a Spark session.
-test: $(READY) ## Run all tests (ARGS="tests/efo_service -k config" for some)
-	@$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile $(ARGS)
+# loadfile: the tests of a file run in one process, because many share a server or a Spark session. Without those that
+# `make docs` and `make proofs-test` run.
+PYTEST := $(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile
+test: $(READY) ## Run all tests of the code (ARGS="tests/efo_service -k config" for some)
+	@$(PYTEST) -m "not page and not runner" $(ARGS)
+
+proofs-test: $(READY) ## Try the runners of proofs on small inputs
+	@$(PYTEST) -m runner tests/proofs $(ARGS)
 
 check: $(READY) ## Lint, and test the library's core: no Spark, servers or pages; a minute (ARGS="-k lease")
 	@$(MAKE) --no-print-directory lint
-	@$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile -m "not e2e" $(CORE) $(ARGS)
+	@$(PYTEST) -m "not e2e" $(CORE) $(ARGS)
 
 CORE := tests/efo --ignore tests/efo/testing --ignore tests/efo/doors
 

@@ -40,6 +40,7 @@ def runs_spark():
 
 
 @pytest.mark.e2e
+@pytest.mark.page
 @pytest.mark.parametrize("page", [page for page in PAGES if any(one.command for one in PAGES[page])])
 def test_the_commands_do_what_the_page_says(page, reader, tmp_path):
     here = {

@@ -28,6 +28,7 @@ from tools.docs.examples import examples
 from tools.docs.pages import read_pages
 
 pytest_plugins = ["pytester"]
+pytestmark = pytest.mark.page
 
 TIMEOUT = 120
 EXAMPLES = list(examples(read_pages()))

@@ -44,16 +44,19 @@ def run_tests(*arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.page
 def test_the_tests_of_the_ledger_pass():
     assert "3 passed" in run_tests("tests/test_ledger.py")
 
 
 @pytest.mark.e2e
+@pytest.mark.page
 def test_the_producer_and_the_consumer_in_each_door_pass_their_tests():
     assert "5 passed" in run_tests("tests/test_programs.py", "-k", "not spark")
 
 
 @pytest.mark.e2e
+@pytest.mark.page
 @pytest.mark.spark
 def test_the_spark_job_passes_its_test():
     assert "1 passed" in run_tests("tests/test_programs.py", "-k", "spark")

@@ -1,6 +1,7 @@
 """Checks and runs the documentation, and builds its site: `make docs`.
 
-Links and navigation are checked. The tests of tests/docs run every example; they note what ran. Then the site is built
+Links and navigation are checked. The tests of tests/docs run every example, and note what
+ran; those of tests/examples run the example project. Then the site is built
 from the pages and the code, with warnings as errors, and searched for anything that it would fetch from elsewhere. The
 last line of the output is one JSON object. The exit status is 0 if everything held.
 """
@@ -58,7 +59,8 @@ def _run(found: list[Example], wrong: list[str]) -> set[str]:
     path = ROOT / "build" / "docs-ledger.jsonl"
     path.parent.mkdir(exist_ok=True)
     path.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", "tests/docs", "tests/tools/docs"]
+    tests = ["tests/docs", "tests/tools/docs", "tests/examples"]
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", *tests]
     status = subprocess.run(command, cwd=ROOT, env={**os.environ, ledger.VARIABLE: str(path)}, check=False).returncode
     if status:
         wrong.append(f"the tests of the examples exit with {status}")

@@ -80,8 +80,11 @@ def test_each_provider_is_asked_once_by_a_server_that_compares_paths(provider, s
 
 @pytest.mark.parametrize("provider", ["assume-role-with-web-identity", "container-role", "sso", "assume-role"])
 @pytest.mark.parametrize("outage", OUTAGES)
-def test_a_wrong_answer_of_a_service_is_told_with_the_service_and_without_its_text(provider, outage, set_up, services):
+def test_a_wrong_answer_of_a_service_is_told_with_the_service_and_without_its_text(
+    provider, outage, set_up, services, environment
+):
     set_up(provider)
+    environment.setattr("botocore.utils.ContainerMetadataFetcher.SLEEP_TIME", 0)
     status, text, kind = OUTAGES[outage]
     services.outage = status, text.replace("no<", f"{SECRET}<") if "Error" in text else text + SECRET, kind
     error = failure()

@@ -75,6 +75,7 @@ def test_mutants_are_killed_survivors_are_listed_and_the_code_stays(project, cap
     assert (project.root / "house/room.py").read_text() == MODULE
 
 
+@pytest.mark.runner
 def test_a_mutant_named_equivalent_is_not_tried(project, capsys) -> None:
     project.named.write_text(BOUNDARY)
     status, summary, _ = command(project, capsys)
@@ -82,6 +83,7 @@ def test_a_mutant_named_equivalent_is_not_tried(project, capsys) -> None:
     assert (summary["sampled"], summary["killed"], summary["equivalent"], summary["ratio"]) == (5, 4, 1, 1.0)
 
 
+@pytest.mark.runner
 def test_the_mutants_named_equivalent_are_tried_on_demand(project, capsys) -> None:
     project.named.write_text(BOUNDARY)
     assert command(project, capsys, "--equivalents")[0] == 0
@@ -89,6 +91,7 @@ def test_the_mutants_named_equivalent_are_tried_on_demand(project, capsys) -> No
     assert command(project, capsys, "--equivalents")[0] == 1
 
 
+@pytest.mark.runner
 def test_what_no_test_notices_is_tried_by_the_proof(project, capsys) -> None:
     status, summary, _ = command(replace(project, proof=("-c", "import house.room")), capsys)
     assert (status, summary["survived"], summary["killed_by_simulation"]) == (1, 1, 0)
@@ -97,6 +100,7 @@ def test_what_no_test_notices_is_tried_by_the_proof(project, capsys) -> None:
     assert (status, summary["survived"], summary["killed_by_simulation"], summary["killed"]) == (0, 0, 1, 5)
 
 
+@pytest.mark.runner
 def test_a_proof_that_does_not_end_is_a_timeout(project, capsys, monkeypatch) -> None:
     monkeypatch.setattr("proofs.mutants.trial._PROOF_SECONDS", 1)
     proof = "from house.room import limited\nwhile type(limited(9.0)) is int: pass"
@@ -109,12 +113,14 @@ def test_a_proof_that_fails_without_a_mutant_ends_the_run(project, capsys) -> No
     assert "the proof fails without a mutant" in capsys.readouterr().err
 
 
+@pytest.mark.runner
 def test_a_constant_that_may_have_other_values_is_not_mutated(project, capsys) -> None:
     (project.root / "house/room.py").write_text(f"SIZE: int = 7\n{MODULE}")
     assert command(project, capsys)[1]["mutants"] == 6
     assert command(replace(project, tunable=frozenset({"house.room.SIZE"})), capsys)[1]["mutants"] == 5
 
 
+@pytest.mark.runner
 def test_a_planted_mutant_is_tried_beside_the_sample(project, capsys) -> None:
     project.named.write_text(
         '[[planted]]\npath = "house/room.py"\nbefore = "count = 9"\nafter = "count = 8"\ndefect = "one less"\n'
@@ -124,6 +130,7 @@ def test_a_planted_mutant_is_tried_beside_the_sample(project, capsys) -> None:
     assert "(planted)" not in table
 
 
+@pytest.mark.runner
 def test_an_endless_test_is_a_timeout(project, capsys, monkeypatch) -> None:
     monkeypatch.setattr("proofs.mutants.trial._MIN_TEST_SECONDS", 3)
     (project.root / "house/room.py").write_text("def f(n):\n    while n < 3:\n        n = n + 1\n    return n\n")
@@ -135,6 +142,7 @@ def test_an_endless_test_is_a_timeout(project, capsys, monkeypatch) -> None:
     assert summary["killed"] + summary["timeouts"] == summary["sampled"] - summary["survived"]
 
 
+@pytest.mark.runner
 def test_a_test_that_waits_for_ever_is_a_timeout(project, capsys, monkeypatch) -> None:
     monkeypatch.setattr("proofs.mutants.trial._IDLE_SECONDS", 1)
     (project.root / "house/room.py").write_text("def f(gate):\n    gate.set()\n")
@@ -146,6 +154,7 @@ def test_a_test_that_waits_for_ever_is_a_timeout(project, capsys, monkeypatch) -
     assert (summary["timeouts"], summary["sampled"]) == (1, 1)
 
 
+@pytest.mark.runner
 def test_a_test_that_is_slow_but_neither_loops_nor_waits_is_no_timeout(project, capsys, monkeypatch) -> None:
     """As on a busy machine: the clock alone never ends a test."""
     monkeypatch.setattr("proofs.mutants.trial._IDLE_SECONDS", 1)
@@ -161,6 +170,7 @@ def test_a_test_that_is_slow_but_neither_loops_nor_waits_is_no_timeout(project, 
     assert summary["survived"] == summary["sampled"]
 
 
+@pytest.mark.runner
 def test_a_test_that_fails_without_a_mutant_judges_none(project, capsys) -> None:
     with (project.root / "tests/house/test_room.py").open("a") as file:
         file.write("\ndef test_that_fails():\n    assert limited(3) == 4\n")
@@ -195,6 +205,7 @@ def test_a_stale_entry_ends_the_run(project, capsys, entry, message) -> None:
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.runner
 def test_a_seed_repeats_its_sample_and_another_has_another() -> None:
     one, again, other = (make_plan(EFO, sample=40, seed=seed) for seed in (1, 1, 2))
     assert one == again
