@@ -82,7 +82,7 @@ TARGETS: Final = (
     Target(
         "service/efo_service/relay/log",
         "tests/efo_service/relay/log",
-        {"export": ("tests/efo_service/commands/test_log.py",)},
+        {},
     ),
     Target(
         "service/efo_service/relay/log/columns",
