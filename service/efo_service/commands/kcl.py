@@ -13,6 +13,7 @@ import trio
 from cyclopts import Parameter
 
 from efo.errors import ConfigurationError
+from efo.text import other_encoding, without_mark
 from efo_service import app
 from efo_service.commands.run import failure_logged
 from efo_service.errors import UsageError
@@ -70,10 +71,17 @@ def kcl(
 
 
 def _read(path: Path) -> str:
+    """Return a file's text: UTF-8, or Latin-1, which Java takes such files for. Raises ConfigurationError."""
     try:
-        return path.read_text("utf-8", errors="replace")
+        content = path.read_bytes()
     except OSError as error:
         raise ConfigurationError(f"{path}: cannot read the file: {error.strerror}") from error
+    if (encoding := other_encoding(content)) is not None:
+        raise ConfigurationError(f"{path}: it is {encoding} text: save it as UTF-8")
+    try:
+        return without_mark(content).decode()
+    except UnicodeDecodeError:
+        return content.decode("latin-1")
 
 
 def _level_of(logback: str) -> str | None:

@@ -26,10 +26,13 @@ EXIT_SECONDS: Final = 10.0
 """How long a child may take to end after its stdin is closed. It is then terminated."""
 KILL_SECONDS: Final = 2.0
 """How long it may take after that, or if efo itself has no time: it is then killed, with its own children."""
+PIPE_SECONDS: Final = 1.0
+"""How long its output is read after it has ended: what it started, and left behind, may keep the pipes open."""
 MAX_LINE: Final = 64 * 1024
 """Bytes of a line of output that are kept until it ends. No message is longer: more is passed on as it comes."""
-PIPE_BYTES: Final = 256 * 1024
-"""What a child's stdin takes at once. With Linux' 64 KiB, a batch of 500 records needs several writes and wake-ups."""
+PIPE_BYTES: Final = (1024 * 1024, 256 * 1024)
+"""What a child's stdin takes at once: the first size that the system allows. A message that fits is one write; of any
+other, Linux wakes the writer for each page that the child has read. Memory is used only for what is in the pipe."""
 _MESSAGES: Final = 64
 """Messages of a child that may wait: more stay in its pipe, and it has to wait."""
 
@@ -79,7 +82,7 @@ class Child:
 
     async def failure(self, what: str) -> ChildError:
         """Return the error of a child that has ended, with its exit status; or of one that did `what`."""
-        with trio.move_on_after(1.0):
+        with trio.move_on_after(PIPE_SECONDS):
             status = await self._process.wait()
             how = f"was ended by {_name_of(-status)}" if status < 0 else f"ended with exit status {status}"
             return ChildError(f"{self.shard_id}: its child process {self.pid} {how}: see its stderr above")
@@ -106,6 +109,10 @@ class Child:
         """Pass on its stderr. Runs until the pipe ends."""
         async for lines in _lines_of(self._process.stderr):
             self._output(lines)
+
+    async def wait(self) -> None:
+        """Wait until the process has ended."""
+        await self._process.wait()
 
     async def close(self, seconds: float) -> None:
         """Close its stdin, which asks it to end; terminate it after `seconds`, kill it after KILL_SECONDS more."""
@@ -185,17 +192,29 @@ async def open_child(command: Sequence[str], shard_id: str, output: Output | Non
             finally:
                 with trio.CancelScope(shield=True):
                     await child.close(seconds)
-                reading.deadline = trio.current_time() + 1.0  # what it started itself may keep the pipes open
+                reading.deadline = trio.current_time() + PIPE_SECONDS
 
 
 def _enlarge(pipe: trio.abc.SendStream | None) -> None:
     """Let a pipe take more at once, if the system allows that and the user has not too many such pipes."""
-    with suppress(OSError, AttributeError):  # the constant is Linux'
-        fcntl.fcntl(pipe.fileno(), fcntl.F_SETPIPE_SZ, PIPE_BYTES)  # type: ignore[union-attr]
+    for size in PIPE_BYTES:
+        with suppress(OSError, AttributeError):  # the constant is Linux'
+            fcntl.fcntl(pipe.fileno(), fcntl.F_SETPIPE_SZ, size)  # type: ignore[union-attr]
+            return
 
 
 async def _read(scope: trio.CancelScope, child: Child) -> None:
     with scope:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(child.read_stdout)
-            nursery.start_soon(child.read_stderr)
+        async with trio.open_nursery() as ends:
+            ends.start_soon(_end_pipes, child, ends.cancel_scope)
+            async with trio.open_nursery() as reading:
+                reading.start_soon(child.read_stdout)
+                reading.start_soon(child.read_stderr)
+            ends.cancel_scope.cancel()
+
+
+async def _end_pipes(child: Child, reading: trio.CancelScope) -> None:
+    """Read no more of a process that has ended, however long what it has left behind keeps its pipes open."""
+    await child.wait()
+    await trio.sleep(PIPE_SECONDS)
+    reading.cancel()

@@ -1,8 +1,12 @@
-"""From a properties file of KCL's MultiLangDaemon to efo's settings. Pure, but for the environment over them."""
+"""From a properties file of KCL's MultiLangDaemon to efo's settings. Pure, but for the environment over them.
+
+Java's format of properties: `key = value`, comments, continued lines, escapes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Final
@@ -14,7 +18,6 @@ from efo_service.config.streams import Configuration
 from efo_service.multilang.credentials import credentials_of
 from efo_service.multilang.messages import Protocol
 from efo_service.multilang.options import OPTIONS, POLLING
-from efo_service.multilang.properties import parse
 from efo_service.multilang.reader import ChildSettings, OnChildFailure
 
 _DEFAULTS: Final[Mapping[str, Any]] = {
@@ -31,6 +34,11 @@ _NO_LIMIT: Final = 2**31 - 1
 _CREDENTIALS: Final = ("awscredentialsprovider", "awscredentialsproviderdynamodb", "awscredentialsprovidercloudwatch")
 _EMPTY_SECONDS: Final = 1.0
 """KCL's idleTimeBetweenReadsInMillis."""
+
+_ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_PAIR: Final = re.compile(r"((?:\\.|[^\\\s:=])*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
+_ESCAPED: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.)|$)", re.DOTALL)
+_BAD_ESCAPE: Final = re.compile(r"(?<!\\)(?:\\\\)*\\u(?![0-9a-fA-F]{4})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +64,7 @@ def translate(
     ConfigurationError, which names every wrong property with the reason.
     """
     try:
-        properties = parse(text)
+        properties = properties_of(text)
     except ConfigurationError as error:
         raise ConfigurationError(f"{name}: {error}") from None
     values = {key.lower(): value for key, value in properties.items() if value}
@@ -122,6 +130,9 @@ def _converted(values: Mapping[str, str], problems: list[str]) -> dict[str, Any]
 
 def _combine(settings: dict[str, Any], values: Mapping[str, str], converted: Mapping[str, Any]) -> None:
     """Let properties that say the same thing have KCL's order."""
+    for key in ("timestampatinitialpositioninstream", "initialpositioninstreamextended"):
+        if key in converted:
+            settings["consumer.initial_position"] = converted[key]
     if "streamarn" in values:
         settings["kinesis.stream"] = values["streamarn"]
     mode = converted.get("retrievalmode", "default")
@@ -174,3 +185,45 @@ def _tables(settings: Mapping[str, Any]) -> dict[str, Any]:
             table = table.setdefault(section, {})
         table[key] = value
     return tables
+
+
+def properties_of(text: str) -> dict[str, str]:
+    """Return the values by their keys; of a key that is there twice, the last, as in Java.
+
+    Values are stripped of blanks at their ends, which Java keeps. Raises ConfigurationError, with the line's number.
+    """
+    values: dict[str, str] = {}
+    for number, line in _logical_lines(text):
+        if _BAD_ESCAPE.search(line):
+            raise ConfigurationError(f"line {number}: \\u needs four hexadecimal digits")
+        match = _PAIR.match(line)
+        if match is not None and match[1]:
+            values[_unescaped(match[1])] = _unescaped(match[2]).strip()
+    return values
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the lines that are no comments, with their numbers; those that a backslash continues as one."""
+    held, began = "", 0
+    for number, natural in enumerate(re.split(r"\r\n|\n|\r", text), 1):
+        line = natural.lstrip(" \t\f")
+        if not held and (not line or line[0] in "#!"):
+            continue
+        began = began if held else number
+        backslashes = len(line) - len(line.rstrip("\\"))
+        if backslashes % 2:
+            held += line[:-1]
+            continue
+        yield began, held + line
+        held = ""
+    if held:
+        yield began, held
+
+
+def _unescaped(text: str) -> str:
+    plain = _ESCAPED.sub(lambda found: chr(int(found[1], 16)) if found[1] else _escaped_by(found[2] or ""), text)
+    return plain.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # Java writes an emoji as two escapes
+
+
+def _escaped_by(letter: str) -> str:
+    return _ESCAPES.get(letter, letter)

@@ -59,7 +59,7 @@ def credentials_of(option: Option, value: str, problems: list[str]) -> tuple[dic
     A value is a list of providers, of which KCL uses the first that has credentials. The values of their arguments are
     not shown: some are secrets.
     """
-    section, settings, notes = option.setting, {}, []
+    section, settings, notes = option.setting.removesuffix(".profile"), {}, []
     for provider in value.split(","):
         name, *arguments = (part.strip() for part in provider.split("|"))
         name = name.rpartition(".")[2]

@@ -51,8 +51,8 @@ class Status:
 class CheckpointRequest:
     """The child wants a checkpoint, up to and including a record. None: everything that it was given.
 
-    The values are as the child wrote them, of any type. `field`: the name of the field with the sequence number, which
-    the answer must have too: clients of before 2016 say "checkpoint".
+    The values are as the child wrote them, of any scalar type. `field`: the name of the field with the sequence
+    number, which the answer must have too: clients of before 2016 say "checkpoint".
     """
 
     sequence_number: object
@@ -132,9 +132,14 @@ def parse(line: bytes) -> Status | CheckpointRequest | None:
             return Status(action if isinstance(action, str) else None)
         case "checkpoint":
             field = "checkpoint" if "checkpoint" in message else "sequenceNumber"
-            return CheckpointRequest(message.get(field), message.get("subSequenceNumber"), field)
+            return CheckpointRequest(_scalar(message.get(field)), _scalar(message.get("subSequenceNumber")), field)
         case _:
             return None
+
+
+def _scalar(value: object) -> object:
+    """Return a value, which the answer repeats, or "" for one in which values nest, maybe too deep to be written."""
+    return "" if isinstance(value, list | dict) else value
 
 
 _encode: Final = msgspec.json.Encoder().encode

@@ -26,7 +26,8 @@ class Option:
     @property
     def row(self) -> str:
         """The row of the table."""
-        setting = f"`[{self.setting.replace('.', '] ')}`" if self.setting else ""
+        section, _, key = self.setting.rpartition(".")
+        setting = f"`[{section}] {key}`" if key else ""
         return f"| `{self.name}` | {self.effect} | {setting} | {self.note} |"
 
 
@@ -94,14 +95,18 @@ def _options() -> Iterable[Option]:
     yield Option("cloudWatchClient.endpointOverride", "taken", "", "cloudwatch.endpoint_url")
     yield Option("cloudWatchClient.region", "taken", "", "cloudwatch.region")
     yield Option("cloudWatchRegionName", "taken", "", "cloudwatch.region")
-    yield Option("AwsCredentialsProvider", "mapped", "The forms of credentials are below.", "kinesis")
-    yield Option("AwsCredentialsProviderDynamoDB", "mapped", "The same; no role.", "leases.dynamodb")
-    yield Option("AwsCredentialsProviderCloudWatch", "mapped", "The same; no role.", "cloudwatch")
+    yield Option("AwsCredentialsProvider", "mapped", "The forms of credentials are below.", "kinesis.profile")
+    yield Option("AwsCredentialsProviderDynamoDB", "mapped", "The same; no role.",
+                 "leases.dynamodb.profile")  # fmt: skip
+    yield Option("AwsCredentialsProviderCloudWatch", "mapped", "The same; no role.",
+                 "cloudwatch.profile")  # fmt: skip
     yield Option("processingLanguage", "no effect", "KCL adds it to the user agent.")
     yield Option("initialPositionInStream", "taken", "Default: LATEST, as in KCL.", "consumer.initial_position",
                  _choice("latest", "trim_horizon"))  # fmt: skip
     yield Option("initialPositionInStreamExtended", "taken", "Seconds since the epoch.", "consumer.initial_position",
                  _epoch)  # fmt: skip
+    yield Option("timestampAtInitialPositionInStream", "taken", "KCL 1's name of `initialPositionInStreamExtended`.",
+                 "consumer.initial_position", _epoch)  # fmt: skip
     yield from _retrieval()
     yield from _leases()
     yield from _children()
@@ -125,7 +130,10 @@ def _retrieval() -> Iterable[Option]:
     yield Option("callProcessRecordsEvenForEmptyRecordList", "taken", "An idle shard gets an empty message each"
                  " `idleTimeBetweenReadsInMillis`.", "", _flag)  # fmt: skip
     polling = "efo reads on without a pool of threads, and tries again by itself."
-    yield from _none("no effect", polling, "retryGetRecordsInSeconds maxGetRecordsThreadPool dataFetchingStrategy")
+    yield from _none("no effect", polling,
+                     "retryGetRecordsInSeconds maxGetRecordsThreadPool dataFetchingStrategy"
+                     " maxPendingProcessRecordsInput maxCacheByteSize maxRecordsCount"
+                     " idleMillisBetweenCalls")  # fmt: skip
     yield from _none("no effect", "A shard that is current is polled each `idleTimeBetweenReadsInMillis`.",
                      "millisBehindLatestThresholdForReducedTps")  # fmt: skip
     yield from _none("no effect", "efo tries again with a growing pause.",
@@ -153,21 +161,23 @@ def _leases() -> Iterable[Option]:
     yield from _none("no effect", "Leases are moved by requests to their holders, many at once.",
                      "maxLeasesToStealAtOneTime enablePriorityLeaseAssignment")  # fmt: skip
     yield from _none("no effect", "A worker of efo takes its fair share of the leases by itself: no leader assigns, and"
-                     " it takes no part in the assignment by CPU.",
+                     " one of KCL 3 leaves it out of the assignment by CPU.",
                      "leaseAssignmentIntervalMillis disableWorkerMetrics inMemoryWorkerMetricsCaptureFrequencyMillis"
                      " workerMetricsReporterFreqInMillis noOfPersistedMetricsPerWorkerMetrics dampeningPercentage"
                      " reBalanceThresholdPercentage allowThroughputOvershoot varianceBalancingFrequency"
                      " workerMetricsEMAAlpha staleWorkerMetricsEntryCleanupDuration")  # fmt: skip
     yield Option("maxThroughputPerHostKBps", "refused", "efo does not assign leases by throughput limits: set"
                  " `maxLeasesForWorker`.")  # fmt: skip
-    yield from _none("no effect", "efo has no such table.",
-                     "workerMetricsTableName workerMetricsBillingMode workerMetricsReadCapacity"
+    yield Option("workerMetricsTableName", "taken", "Where a worker of efo says to KCL 3 that it runs.",
+                 "leases.dynamodb.worker_metrics_table")  # fmt: skip
+    yield from _none("no effect", "efo makes no such table.",
+                     "workerMetricsBillingMode workerMetricsReadCapacity"
                      " workerMetricsWriteCapacity workerMetricsPointInTimeRecoveryEnabled"
                      " workerMetricsDeletionProtectionEnabled workerMetricsTags coordinatorStateTableName"
                      " coordinatorStateBillingMode coordinatorStateReadCapacity coordinatorStateWriteCapacity"
                      " coordinatorStatePointInTimeRecoveryEnabled coordinatorStateDeletionProtectionEnabled"
                      " coordinatorStateTags")  # fmt: skip
-    yield from _none("no effect", "efo works in each phase of KCL's migrations, which wait until its workers leave:"
+    yield from _none("no effect", "efo works in each phase of KCL's migrations, which go on beside it:"
                      " docs/leases-dynamodb.md.", "clientVersionConfig migrateAllEntitiesToLeaseTable")  # fmt: skip
 
 
@@ -195,10 +205,16 @@ def _without_effect() -> Iterable[Option]:
                      "parentShardPollIntervalMillis shardPrioritization")  # fmt: skip
     yield from _none("no effect", "efo tries again with a growing pause.", "taskBackoffTimeMillis"
                      " listShardsBackoffTimeInMillis maxListShardsRetryAttempts"
-                     " schedulerInitializationBackoffTimeMillis maxConsecutiveRetriesBeforeThrottling")  # fmt: skip
+                     " schedulerInitializationBackoffTimeMillis maxConsecutiveRetriesBeforeThrottling"
+                     " maxInitializationAttempts")  # fmt: skip
     yield from _none("no effect", "Leases are renewed in batches, by one task.", "maxLeaseRenewalThreads")
     yield from _none("no effect", "Leases are compared with the shards at each start; it costs one ListShards.",
-                     "skipShardSyncAtWorkerInitializationIfLeasesExist ignoreUnexpectedChildShards")  # fmt: skip
+                     "skipShardSyncAtWorkerInitializationIfLeasesExist skipShardSyncAtStartupIfLeasesExist"
+                     " ignoreUnexpectedChildShards leasesRecoveryAuditorExecutionFrequencyMillis"
+                     " leasesRecoveryAuditorInconsistencyConfidenceThreshold")  # fmt: skip
+    yield from _none("no effect", "Leases of shards that no longer exist are deleted with each shard sync.",
+                     "leaseCleanupIntervalMillis completedLeaseCleanupThresholdMillis"
+                     " garbageLeaseCleanupThresholdMillis")  # fmt: skip
     yield from _none("no effect", "The user agent is efo's.", "userAgent")
 
 

@@ -24,6 +24,7 @@ def program(code):
 def _little_patience(monkeypatch):
     monkeypatch.setattr("efo_service.multilang.child.EXIT_SECONDS", 1.0)
     monkeypatch.setattr("efo_service.multilang.child.KILL_SECONDS", 0.2)
+    monkeypatch.setattr("efo_service.multilang.child.PIPE_SECONDS", 0.5)
 
 
 @pytest.fixture
@@ -79,10 +80,10 @@ async def test_endless_lines_are_passed_on_in_pieces(lines):
 async def test_a_child_that_writes_before_it_reads_does_not_block(lines):
     code = f"sys.stdout.write('noise\\n' * 100_000); print(len(sys.stdin.readline()), file=sys.stderr); {STATUS}"
     async with opened(code, lines) as child:
-        await child.send(b"z" * 1_000_000 + b"\n")
+        await child.send(b"z" * 2_000_000 + b"\n")
         assert await child.receive() == Status("initialize")
     assert lines.count(b"noise") == 100_000
-    assert lines[-1] == b"1000001"
+    assert b"2000001" in lines
 
 
 async def test_a_child_that_closes_its_stdin_fails(lines):
@@ -113,6 +114,28 @@ async def test_the_end_of_a_child_is_noticed_while_nothing_is_asked(lines):
         await child.send(b"go\n")
         await ended.wait()
         assert child.has_ended
+
+
+async def test_the_end_of_a_child_is_noticed_though_what_it_left_behind_keeps_its_pipes_open(lines):
+    code = f"""
+if os.fork() == 0:
+    os.setsid()
+    signal.alarm(20)
+    while True:
+        time.sleep(1)
+{STATUS}
+print(os.getpid(), file=sys.stderr, flush=True)
+os._exit(3)
+"""
+    ended = trio.Event()
+    with trio.fail_after(10):
+        async with opened(code, lines) as child:
+            child.ended = ended.set
+            assert await child.receive() == Status("initialize")
+            await ended.wait()
+            with pytest.raises(ChildError, match="ended with exit status 3"):
+                await child.receive()
+    assert lines == [str(child.pid).encode()]
 
 
 async def test_the_end_of_its_stdin_ends_a_child(lines):

@@ -1,9 +1,13 @@
 """From KCL's properties to efo's settings: each row of the table, and what is refused."""
 
+from contextlib import suppress
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from efo.errors import ConfigurationError
-from efo_service.multilang.configuration import translate
+from efo_service.multilang.configuration import properties_of, translate
 from efo_service.multilang.options import OPTIONS
 
 BASE = {
@@ -60,6 +64,7 @@ TAKEN = [
     ("AwsCredentialsProviderCloudWatch", "ProfileCredentialsProvider|prod", "cloudwatch.profile", "prod"),
     ("initialPositionInStream", "TRIM_HORIZON", "consumer.initial_position", "trim_horizon"),
     ("initialPositionInStreamExtended", "1636609142", "consumer.initial_position", "2021-11-11T05:39:02+00:00"),
+    ("timestampAtInitialPositionInStream", "1636609142", "consumer.initial_position", "2021-11-11T05:39:02+00:00"),
     ("retrievalMode", "POLLING", "consumer.read_mode", "polling"),
     ("fanoutConfig.consumerArn", CONSUMER, "consumer.arn", CONSUMER),
     ("fanoutConfig.consumerName", "reader", "consumer.name", "reader"),
@@ -74,6 +79,7 @@ TAKEN = [
     ("gracefulLeaseHandoffTimeoutMillis", "45000", "leases.handoff_seconds", 45.0),
     ("leaseTableDeletionProtectionEnabled", "true", "leases.dynamodb.deletion_protection", True),
     ("leaseTablePitrEnabled", "true", "leases.dynamodb.point_in_time_recovery", True),
+    ("workerMetricsTableName", "loads", "leases.dynamodb.worker_metrics_table", "loads"),
     ("shutdownGraceMillis", "7000", "service.drain_seconds", 7.0),
     ("metricsLevel", "NONE", "cloudwatch.level", "none"),
     ("metricsEnabledDimensions", "Operation, WorkerIdentifier", "cloudwatch.worker_dimension", True),
@@ -151,6 +157,13 @@ def test_a_property_of_polling_means_polling_as_in_kcl(name):
     assert settings(**{name: "1000", "retrievalMode": "AUTO"}).consumer.read_mode == "auto"
 
 
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_time_goes_before_a_position_as_in_kcl(is_first):
+    time = {"initialPositionInStreamExtended": "1636609142"}
+    both = time | {"initialPositionInStream": "LATEST"} if is_first else {"initialPositionInStream": "LATEST"} | time
+    assert settings(**both).consumer.initial_position == "2021-11-11T05:39:02+00:00"
+
+
 def test_the_lower_of_two_limits_counts_and_kcls_default_is_none():
     assert settings(maxLeasesForWorker="7", maxActiveThreads="5").leases.max_leases == 5
     assert settings(maxLeasesForWorker=str(2**31 - 1), maxActiveThreads="0").leases.max_leases is None
@@ -194,3 +207,50 @@ def test_the_environment_goes_before_the_file(monkeypatch):
     monkeypatch.setenv("EFO_CONSUMER__APPLICATION", "other")
     found = settings()
     assert (found.service.port, found.consumer.application) == (0, "other")
+
+
+# --- the format of the file ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("a = b", {"a": "b"}),
+        ("a=b", {"a": "b"}),
+        ("a:b", {"a": "b"}),
+        ("a b", {"a": "b"}),
+        ("a\tb c ", {"a": "b c"}),
+        ("  a  =  b  ", {"a": "b"}),
+        ("a", {"a": ""}),
+        ("a=", {"a": ""}),
+        ("a = = b", {"a": "= b"}),
+        ("# a = b\n! c = d\n\n  # e\nf = g", {"f": "g"}),
+        ("a = b \\\n   c", {"a": "b c"}),
+        ("a = b\\\r\n  # c", {"a": "b# c"}),
+        ("a = b\\\\\nc = d", {"a": "b\\", "c": "d"}),
+        (r"a\ b\:c = d", {"a b:c": "d"}),
+        (r"a = \u00e9\t\q", {"a": "é\tq"}),
+        ("a = 1\na = 2", {"a": "2"}),
+        ("a = x # no comment", {"a": "x # no comment"}),
+        ("a = b\\", {"a": "b"}),
+        ("a = arn:aws:kinesis:us-east-5:0:stream/x", {"a": "arn:aws:kinesis:us-east-5:0:stream/x"}),
+        (r"a = \ud83d\ude00", {"a": "😀"}),
+        (r"a = \ud83d", {"a": "\ufffd"}),
+        ("a = b \\\n\nc = d", {"a": "b", "c": "d"}),
+        ("\u00e9 = \u00e8", {"é": "è"}),
+        ("", {}),
+    ],
+)
+def test_lines_are_read_as_java_reads_them(text, values):
+    assert properties_of(text) == values
+
+
+def test_an_incomplete_escape_is_refused_with_its_line():
+    with pytest.raises(ConfigurationError, match="line 2"):
+        properties_of("a = b\nc = \\u12")
+
+
+@given(st.text())
+def test_any_text_is_read_or_refused(text):
+    with suppress(ConfigurationError):
+        properties_of(text)

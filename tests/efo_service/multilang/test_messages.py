@@ -77,6 +77,11 @@ def test_clients_of_kcl_1_get_a_shutdown_with_a_reason():
         (b'{"action":"checkpoint","sequenceNumber":"12","subSequenceNumber":3}', CheckpointRequest("12", 3)),
         (b'{"action":"checkpoint","sequenceNumber":null}', CheckpointRequest(None, None)),
         (b'{"action":"checkpoint","checkpoint":"12"}', CheckpointRequest("12", None, "checkpoint")),
+        (b'{"action":"checkpoint","sequenceNumber":{"a":[1]}}', CheckpointRequest("", None)),
+        (
+            b'{"action":"checkpoint","sequenceNumber":"12","subSequenceNumber":' + b"[" * 900 + b"]" * 900 + b"}",
+            CheckpointRequest("12", ""),
+        ),
         (b"", None),
         (b"hello", None),
         (b"17", None),

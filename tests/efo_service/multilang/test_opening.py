@@ -9,9 +9,8 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from efo_service.config.loading import load_tables
 from efo_service.multilang.child import ChildError, open_child
-from efo_service.multilang.opening import open_reader, parts_of
+from efo_service.multilang.opening import Usage, open_reader, parts_of
 from efo_service.multilang.reader import ChildSettings
-from efo_service.multilang.usage import Usage
 from efo_service.streams.parts import PARTS
 
 SETTINGS = load_tables({"kinesis": {"stream": "orders"}, "consumer": {"application": "billing"}}).first
