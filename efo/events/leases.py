@@ -9,7 +9,7 @@ import msgspec
 from efo.model import Checkpoint
 
 LeaseOperation = Literal[
-    "take", "steal", "request_handoff", "withdraw", "renew", "release", "checkpoint", "prepare_checkpoint", "create",
+    "take", "steal", "request_handoff", "withdraw", "renew", "release", "checkpoint", "create",
     "save_children", "delete", "list",
 ]  # fmt: skip
 """A call of the lease store."""

@@ -166,12 +166,6 @@ class HeldLease:
         if checkpoint is not None and checkpoint != self._lease.checkpoint and not self._lease.is_finished:
             await self.checkpoint(checkpoint)
 
-    async def prepare_checkpoint(self, checkpoint: Checkpoint, state: bytes | None = None) -> None:
-        """Save the next checkpoint as pending, with bytes of the reader. Raises as `checkpoint` does."""
-        await self._write(
-            lambda lease: self._call("prepare_checkpoint", self._store.prepare_checkpoint(lease, checkpoint, state))
-        )
-
     async def confirm(self) -> None:
         """Renew the lease now, to check that this worker holds it. Raises as `checkpoint` does."""
         await self._write(lambda lease: self._call("renew", self._store.renew(lease, self._kbps())))

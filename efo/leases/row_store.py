@@ -53,12 +53,6 @@ class RowStore(ABC):
         """Save the progress, if holder and counter are unchanged."""
         return await self._write(lease.key, partial(row_after, RenewLease(lease, checkpoint, throughput_kbps)))
 
-    async def prepare_checkpoint(self, lease: Lease, checkpoint: Checkpoint, state: bytes | None = None) -> Lease:
-        """Save the next checkpoint as pending, if holder and counter are unchanged."""
-        return await self._write(
-            lease.key, lambda row: transitions.prepared(transitions.same_holder(row, lease), checkpoint, state)
-        )
-
     async def save_children(self, lease: Lease, children: tuple[str, ...]) -> Lease:
         """Save the ids of the shard's children, if the row exists."""
         await self._write(lease.key, lambda row: replace(transitions.existing(row, lease), children=children))

@@ -83,10 +83,6 @@ class LeaseStore(Protocol):
         """
         ...
 
-    async def prepare_checkpoint(self, lease: Lease, checkpoint: Checkpoint, state: bytes | None = None) -> Lease:
-        """Save the next checkpoint as pending, with bytes of the reader: `counter` + 1. Condition: same holder."""
-        ...
-
     async def save_children(self, lease: Lease, children: tuple[str, ...]) -> Lease:
         """Save the ids of the shard's children (rule R2). Condition: the row exists.
 

@@ -105,11 +105,6 @@ def checkpointed(lease: Lease, checkpoint: Checkpoint, throughput_kbps: float | 
     )
 
 
-def prepared(lease: Lease, checkpoint: Checkpoint, state: bytes | None = None) -> Lease:
-    """Return the lease with a pending checkpoint."""
-    return replace(lease, counter=lease.counter + 1, pending_checkpoint=checkpoint, pending_checkpoint_state=state)
-
-
 def reset(lease: Lease, checkpoint: Checkpoint, starts_at: float | None = None) -> Lease:
     """Return the lease at another checkpoint, without an owner and without a pending checkpoint."""
     unowned = replace(lease, owner=None, checkpoint_owner=None, latest_at=starts_at, unread_since=None)

@@ -147,7 +147,7 @@ class Spans:
         if isinstance(event, SubscribeAttempted):
             attributes = {**self._subscribe, **_partition(event.shard_id)}
             self._record("subscribe", attributes, event.duration, event.error_type)
-        elif isinstance(event, LeaseStoreCalled) and event.operation in {"checkpoint", "prepare_checkpoint"}:
+        elif isinstance(event, LeaseStoreCalled) and event.operation == "checkpoint":
             attributes = {**self._checkpoint, **(_partition(event.shard_id) if event.shard_id else {})}
             self._record("checkpoint", attributes | {"efo.lease.count": event.leases}, event.duration, event.error_type)
 

@@ -178,10 +178,6 @@ class FaultyLeaseStore:
         """Save a checkpoint."""
         return await self._write(lambda: self._store.checkpoint(lease, checkpoint, throughput_kbps))
 
-    async def prepare_checkpoint(self, lease: Lease, checkpoint: Checkpoint, state: bytes | None = None) -> Lease:
-        """Save a pending checkpoint."""
-        return await self._write(lambda: self._store.prepare_checkpoint(lease, checkpoint, state))
-
     async def save_children(self, lease: Lease, children: tuple[str, ...]) -> Lease:
         """Save the ids of the children."""
 

@@ -20,6 +20,7 @@ import trio
 from proofs.interop.clients.runner import InteropError
 from proofs.interop.kcl.aggregates import Deaggregated, run_aggregates
 from proofs.interop.kcl.comparison import Comparison
+from proofs.interop.kcl.migration import MigrationScenario
 from proofs.interop.kcl.scenario import run_scenario
 from proofs.interop.kcl.workers import KCL_CLIENT
 from proofs.local_servers.running import NotInstalledError
@@ -40,13 +41,20 @@ def main() -> int:
     parser.add_argument(
         "--aggregates", action="store_true", help="let KCL alone read KPL aggregates of efo's producer; two minutes"
     )
+    parser.add_argument(
+        "--migration", action="store_true", help="let KCL migrate to a single table and assign by CPU, beside efo"
+    )
     options = parser.parse_args()
     if missing := KCL_CLIENT.missing():
         print(f"KCL's worker cannot be built: {missing}", file=sys.stderr)
         return UNAVAILABLE
     progress = partial(_print_progress, time.monotonic())
     scenario = partial(
-        run_scenario, progress, efo_makes_table=options.efo_makes_table, many_streams=options.many_streams
+        run_scenario,
+        progress,
+        MigrationScenario if options.migration else None,
+        efo_makes_table=options.efo_makes_table,
+        many_streams=options.many_streams,
     )
     comparison: Comparison | Deaggregated
     try:

@@ -39,9 +39,16 @@ Progress = Callable[[str], None]
 Start = Callable[[str, dict[str, str]], Awaitable[Worker]]
 
 
-async def run_scenario(progress: Progress, *, efo_makes_table: bool = False, many_streams: bool = False) -> Comparison:
+async def run_scenario(
+    progress: Progress,
+    kind: type[Scenario] | None = None,
+    *,
+    efo_makes_table: bool = False,
+    many_streams: bool = False,
+) -> Comparison:
     """Run the scenario. Raises InteropError, and NotInstalledError if DynamoDB Local is not installed.
 
+    `kind`: another scenario.
     `efo_makes_table`: efo creates the lease table, instead of KCL. KCL is the first worker in both cases.
     `many_streams`: the application reads two streams, and its table is a multi-stream one.
     """
@@ -66,7 +73,7 @@ async def run_scenario(progress: Progress, *, efo_makes_table: bool = False, man
                     for name, one in ids.items()
                 }
                 variables = environment(streams, address, dynamodb, list(filter(None, ids.values())))
-                return await Scenario(Streams(fake, stores), variables, progress).run()
+                return await (kind or Scenario)(Streams(fake, stores), variables, progress).run()
     finally:
         with trio.CancelScope(shield=True):
             await trio.to_thread.run_sync(serving.__exit__, None, None, None)
@@ -127,8 +134,8 @@ class Scenario:
 
     # --- actions ---------------------------------------------------------------------------------------------
 
-    async def _start(self, start: Start, name: str, nursery: trio.Nursery) -> Worker:
-        worker = await start(name, self._environment)
+    async def _start(self, start: Start, name: str, nursery: trio.Nursery, **variables: str) -> Worker:
+        worker = await start(name, self._environment | variables)
         self._workers.append(worker)
         self._running.append(worker)
         nursery.start_soon(worker.read_output)

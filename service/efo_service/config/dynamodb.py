@@ -60,6 +60,11 @@ class DynamoDbSettings(Section):
         default=False,
         description="Whether lease scans are strongly consistent, for twice the price. If false, rows may be stale.",
     )
+    worker_metrics_table: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{3,255}$")] | None = Field(
+        None,
+        description="Where workers of KCL 3 report their load. Default: the lease table's name and -WorkerMetricStats.",
+        examples=["billing-WorkerMetricStats"],
+    )
     create_table: bool = Field(
         default=True,
         description="Whether to create a missing table. It is billed on demand, unless its capacity is set.",

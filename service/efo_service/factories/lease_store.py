@@ -113,6 +113,7 @@ def _dynamodb(settings: Settings) -> DynamoDbLeaseStore:
         new_table=new_table if chosen.create_table else None,
         stream_id=chosen.stream_id,
         consistent_reads=chosen.consistent_reads,
+        worker_metrics_table=chosen.worker_metrics_table,
     )
 
 

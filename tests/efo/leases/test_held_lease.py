@@ -99,17 +99,6 @@ async def test_a_renewal_notes_the_stream_in_a_row_that_does_not_name_it(autojum
     assert (await fleet.rows())["s0"].stream_created_at == 1000.0
 
 
-async def test_a_prepared_checkpoint_is_saved_and_replaces_a_renewal(autojump_clock, fleet, ann, held):
-    for number in range(10):
-        await trio.sleep(2)
-        await held.prepare_checkpoint(Checkpoint(str(number)), b"state")
-    assert ann.store.times("renew") == []
-    row = (await fleet.rows())["s0"]
-    assert (row.pending_checkpoint, row.pending_checkpoint_state) == (Checkpoint("9"), b"state")
-    await held.checkpoint(Checkpoint("9"))
-    assert (await fleet.rows())["s0"].pending_checkpoint is None
-
-
 async def test_saving_children_does_not_replace_a_renewal(autojump_clock, fleet, ann, held):
     for _ in range(9):
         await trio.sleep(2)

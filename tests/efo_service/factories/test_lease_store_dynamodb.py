@@ -50,6 +50,7 @@ async def test_by_default_the_table_has_the_name_of_the_application_and_the_regi
         "new_table": NewTable(),
         "stream_id": None,
         "consistent_reads": False,
+        "worker_metrics_table": None,
     }
 
 

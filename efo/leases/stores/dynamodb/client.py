@@ -151,6 +151,10 @@ class Table:
     def __str__(self) -> str:
         return self._description
 
+    def beside(self, name: str) -> Table:
+        """Return another table of the same account and region."""
+        return Table(name, self._client, self._proxy)
+
     @property
     def events(self) -> Any:
         """The event hooks of the botocore client, for measurements."""

@@ -26,8 +26,8 @@ COUNTER: Final = "leaseCounter"
 CHECKPOINT_OWNER: Final = "checkpointOwner"
 CHILDREN: Final = "childShardIds"
 STREAM: Final = "streamName"
+ENTITY: Final = "entityType"
 
-_ENTITY: Final = "entityType"
 _LEASE: Final = "LEASE"
 _LATEST_AT: Final = "efoLatestAt"
 _STREAM_CREATED_AT: Final = "efoStreamCreatedAt"
@@ -57,7 +57,7 @@ class ItemCodec:
         belong to shards that do not exist any more. And for a row of another table if it is not None: the stream would
         be read from its beginning.
         """
-        if item.get(_ENTITY, {}).get("S", _LEASE) != _LEASE:
+        if item.get(ENTITY, {}).get("S", _LEASE) != _LEASE:
             return False
         stream = item.get(STREAM, {}).get("S")
         if self.stream_id is None and stream is not None:
@@ -74,7 +74,7 @@ class ItemCodec:
 
     def new_item(self, lease: Lease) -> dict[str, Value]:
         """Return a new row for a lease."""
-        item = self.key(lease.key) | attributes(lease) | {_ENTITY: {"S": _LEASE}}
+        item = self.key(lease.key) | attributes(lease) | {ENTITY: {"S": _LEASE}}
         if self.stream_id is not None:
             item |= {STREAM: {"S": self.stream_id}, "shardId": {"S": lease.key}}
         return item

@@ -25,6 +25,7 @@ from efo.leases.stores.dynamodb.client import ConditionFailedError, Table, Table
 from efo.leases.stores.dynamodb.items import CHECKPOINT_OWNER, CHILDREN, COUNTER, KEY, OWNER, Item, ItemCodec, update_of
 from efo.leases.stores.dynamodb.shared_scans import SharedScans
 from efo.leases.stores.dynamodb.table import NewTable, denied_writes, inspect, prepare
+from efo.leases.stores.dynamodb.worker_metrics import WorkerMetrics
 from efo.leases.writes import LeaseWrite, SettleWrite, write_each
 from efo.model import Checkpoint, Lease
 
@@ -52,6 +53,7 @@ class DynamoDbLeaseStore:
     other streams are not touched.
     `consistent_reads`: scan the lease table with strongly consistent reads, at twice the price. By default, as in KCL,
     a scan may be slightly stale. This is safe, because every write is conditional, but can delay the take of a lease.
+    `worker_metrics_table`: the table in which workers of KCL 3 report their load. None: "TABLE-WorkerMetricStats".
 
     Opening raises LeaseStoreUnavailableError (table unreachable or missing, access refused), LeaseStoreCorruptError
     (not a lease table) and ConfigurationError (no region, no credentials).
@@ -73,6 +75,7 @@ class DynamoDbLeaseStore:
         new_table: NewTable | None = NewTable(),  # noqa: B008 - frozen
         stream_id: str | None = None,
         consistent_reads: bool = False,
+        worker_metrics_table: str | None = None,
     ) -> None:
         self._lease_scope = LeaseScope(stream=None if stream_id is None else _stream_of(stream_id))
         self._name = table
@@ -80,6 +83,8 @@ class DynamoDbLeaseStore:
         self._new_table = new_table
         self._codec = ItemCodec(stream_id)
         self._consistent_reads = consistent_reads
+        self._worker_metrics_table = worker_metrics_table
+        self._metrics: WorkerMetrics | None = None
         self._opening: AbstractAsyncContextManager[Table] | None = None
         self._opened: Table | None = None
         self._rows = KnownRows[Item]()
@@ -113,6 +118,7 @@ class DynamoDbLeaseStore:
             await opening.__aexit__(None, None, None)
             raise
         self._opening, self._opened = opening, table
+        self._metrics = WorkerMetrics(table, self._worker_metrics_table)
         return self
 
     async def __aexit__(
@@ -154,6 +160,8 @@ class DynamoDbLeaseStore:
         Raises ConfigurationError for a multi-stream lease table without `stream_id`.
         """
         found = await self._items()
+        if self._metrics is not None:
+            await self._metrics.report(found)
         items = {item[KEY]["S"]: item for item in found if self._codec.is_lease_of_stream(item)}
         return self._rows.replace(items, lambda _key, item: self._lease_of(item))
 
@@ -179,10 +187,12 @@ class DynamoDbLeaseStore:
 
     async def take(self, lease: Lease, owner: str) -> Lease:
         """Make `owner` the owner, if the counter is unchanged."""
+        self._owns_leases(owner)
         return await self._write(lease, lambda row: transitions.taken(transitions.same_counter(row, lease), owner))
 
     async def request_handoff(self, lease: Lease, to: str) -> Lease:
         """Request the lease from its holder, if the owners are unchanged."""
+        self._owns_leases(to)
         return await self._write(
             lease, lambda row: transitions.requested(transitions.same_owners(row, lease), to), condition=_OWNERS
         )
@@ -202,12 +212,6 @@ class DynamoDbLeaseStore:
         return await self._write(
             lease,
             lambda row: transitions.checkpointed(transitions.same_holder(row, lease), checkpoint, throughput_kbps),
-        )
-
-    async def prepare_checkpoint(self, lease: Lease, checkpoint: Checkpoint, state: bytes | None = None) -> Lease:
-        """Save the next checkpoint as pending, if holder and counter are unchanged."""
-        return await self._write(
-            lease, lambda row: transitions.prepared(transitions.same_holder(row, lease), checkpoint, state)
         )
 
     async def save_children(self, lease: Lease, children: tuple[str, ...]) -> Lease:
@@ -245,6 +249,10 @@ class DynamoDbLeaseStore:
         if self._opened is None:
             raise _not_open(self._name)
         return self._opened
+
+    def _owns_leases(self, worker_id: str) -> None:
+        if self._metrics is not None:
+            self._metrics.worker_id = worker_id
 
     async def _write(self, lease: Lease, change: Change, *, condition: tuple[str, ...] = _STATE) -> Lease:
         """Write what `change` returns for the row: first for the lease as last read, nearly always the current row."""

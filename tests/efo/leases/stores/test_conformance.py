@@ -124,22 +124,19 @@ async def test_the_throughput_is_saved_by_a_renewal_and_kept_by_the_next_one(sto
 @pytest.mark.scenario("G66")
 async def test_a_pending_checkpoint_stays_until_the_next_checkpoint(stores):
     one, other = stores
-    await one.create(Lease("s", Checkpoint("5"), owner="ann"))
-    lease = await one.prepare_checkpoint(await only(one), Checkpoint("7", 2), b"\x00half")
-    assert lease == Lease(
+    pending = Lease(  # as KCL makes it: efo itself has no checkpoints in two steps
         "s",
         Checkpoint("5"),
         owner="ann",
-        counter=1,
         pending_checkpoint=Checkpoint("7", 2),
         pending_checkpoint_state=b"\x00half",
     )
-    assert await other.renew(await other.take(lease, "bob")) == await only(one)
-    assert (await only(one)).pending_checkpoint == Checkpoint("7", 2)  # the next owner can read it
-    lease = await other.prepare_checkpoint(await only(other), Checkpoint("8"))
-    assert (lease.pending_checkpoint, lease.pending_checkpoint_state) == (Checkpoint("8"), None)
+    await one.create(pending)
+    assert await only(one) == pending
+    lease = await other.renew(await other.take(await only(other), "bob"))
+    assert lease == await only(one) == replace(pending, owner="bob", counter=2, owner_switches=1)
     lease = await other.checkpoint(lease, Checkpoint("8"))
-    assert lease == await only(one) == Lease("s", Checkpoint("8"), owner="bob", counter=5)
+    assert lease == await only(one) == Lease("s", Checkpoint("8"), owner="bob", counter=3)
 
 
 TIMES = {"stream_created_at": 1_767_000_000.125, "unread_since": 1_767_225_700.1234567}
@@ -155,7 +152,6 @@ async def test_the_holder_of_a_lease_writes_its_times_with_each_write(stores):
     assert lease == await only(other) == Lease("s", Checkpoint("7"), owner="ann", counter=2, **later)
     lease = await one.renew(replace(lease, unread_since=None, stream_created_at=None))  # it does not know more
     assert (lease.stream_created_at, lease.unread_since) == (TIMES["stream_created_at"], later["unread_since"])
-    lease = await one.prepare_checkpoint(lease, Checkpoint("8"))
     lease = await one.release(lease)
     assert lease == await only(other)
     assert (lease.stream_created_at, lease.unread_since) == (TIMES["stream_created_at"], later["unread_since"])
@@ -188,10 +184,6 @@ async def write_checkpoint(store, lease):
     await store.checkpoint(lease, Checkpoint.SHARD_END)
 
 
-async def write_prepare(store, lease):
-    await store.prepare_checkpoint(lease, Checkpoint("9"), b"x")
-
-
 async def write_request(store, lease):
     await store.request_handoff(lease, "cid")
 
@@ -208,7 +200,7 @@ async def write_children(store, lease):
     await store.save_children(lease, ("c",))
 
 
-HOLDER_WRITES = [write_renew, write_release, write_checkpoint, write_prepare]
+HOLDER_WRITES = [write_renew, write_release, write_checkpoint]
 
 
 @pytest.mark.parametrize("write", [*HOLDER_WRITES, write_take, write_reset])
@@ -282,9 +274,8 @@ async def test_the_next_write_of_the_holder_succeeds_and_returns_the_request(sto
     ann_lease = await one.renew(ann_lease, 3.5)  # ann has not read the request yet
     expected = Lease("s", Checkpoint.LATEST, owner="bob", counter=2, checkpoint_owner="ann", throughput_kbps=3.5)
     assert ann_lease == await only(other) == expected
-    ann_lease = await one.prepare_checkpoint(ann_lease, Checkpoint("7"), b"x")
     ann_lease = await one.checkpoint(ann_lease, Checkpoint("7"))
-    expected = Lease("s", Checkpoint("7"), owner="bob", counter=4, checkpoint_owner="ann", throughput_kbps=3.5)
+    expected = Lease("s", Checkpoint("7"), owner="bob", counter=3, checkpoint_owner="ann", throughput_kbps=3.5)
     assert ann_lease == await only(other) == expected
 
 

@@ -3,6 +3,7 @@
 import json
 import re
 import ssl
+import time
 from contextlib import asynccontextmanager
 
 import botocore.exceptions
@@ -385,14 +386,13 @@ async def test_unknown_attributes_and_rows_of_kcl_are_kept(url, tmp_path):
         assert lease == Lease("s", Checkpoint.LATEST, owner="ann", counter=3, owner_switches=2)
         lease = await store.take(lease, "bob")
         lease = await store.request_handoff(lease, "cid")
-        lease = await store.prepare_checkpoint(lease, Checkpoint("7", 1), b"x")
         lease = await store.checkpoint(await store.renew(lease, 1.5), Checkpoint("7", 1))
         lease = await store.save_children(lease, ("t", "u"))
         lease = await store.release(lease)
         assert await item_of(store, "s") == {
             "leaseKey": {"S": "s"},
             "leaseOwner": {"S": "cid"},
-            "leaseCounter": {"N": "8"},
+            "leaseCounter": {"N": "7"},
             "ownerSwitchesSinceCheckpoint": {"N": "1"},
             "checkpoint": {"S": "7"},
             "checkpointSubSequenceNumber": {"N": "1"},
@@ -401,6 +401,26 @@ async def test_unknown_attributes_and_rows_of_kcl_are_kept(url, tmp_path):
             "unknownToEfo": {"M": {"a": {"S": "b"}}},
         }
         assert (await item_of(store, "Leader"))["rvn"] == {"S": "x"}
+
+
+async def test_an_owner_of_leases_reports_to_a_leader_of_kcl(url, tmp_path):
+    """Since KCL 3.5 in the lease table, if workers of KCL do. A table that KCL never used has no such rows."""
+    async with opened(url, tmp_path) as store:
+        await put(store, row())
+        (lease,) = await store.list()
+        await store.take(lease, "bob")
+        await put(
+            store,
+            {
+                "leaseKey": {"S": "kcl-1"},
+                "entityType": {"S": "WORKER_METRIC_STATS"},
+                "lut": {"N": str(int(time.time()))},
+            },
+        )
+        assert [lease.key for lease in await store.list()] == ["s"]
+        assert (await item_of(store, "bob"))["sup"] == {"N": "1"}
+        assert [lease.key for lease in await store.list()] == ["s"]
+        assert (await item_of(store, "s"))["leaseOwner"] == {"S": "bob"}
 
 
 async def test_streams_in_one_table_are_separate(url, tmp_path):

@@ -123,7 +123,7 @@ async def test_a_file_of_the_first_version_is_migrated(path):
     async with open_store(path) as store, open_store(path) as second:
         (lease,) = await store.list()
         assert lease == Lease("s", Checkpoint("77", 2), "ann", 4, 1, ("p",), (), HashKeyRange("0", "9"), latest_at=1.5)
-        lease = await second.prepare_checkpoint(await second.request_handoff(lease, "bob"), Checkpoint("78"), b"x")
+        lease = await second.checkpoint(await second.request_handoff(lease, "bob"), Checkpoint("78"))
         assert await store.get("s") == lease
     assert execute(path, "PRAGMA user_version") == [(VERSION,)]
 

@@ -2,6 +2,7 @@ package interop;
 
 import java.net.URI;
 import java.nio.file.Path;
+import java.util.List;
 import java.util.concurrent.TimeUnit;
 import software.amazon.awssdk.services.cloudwatch.CloudWatchAsyncClient;
 import software.amazon.awssdk.services.dynamodb.DynamoDbAsyncClient;
@@ -11,10 +12,13 @@ import software.amazon.kinesis.common.InitialPositionInStream;
 import software.amazon.kinesis.common.InitialPositionInStreamExtended;
 import software.amazon.kinesis.common.KinesisClientUtil;
 import software.amazon.kinesis.coordinator.Scheduler;
+import software.amazon.kinesis.leases.LeaseManagementConfig;
 import software.amazon.kinesis.metrics.NullMetricsFactory;
 import software.amazon.kinesis.processor.SingleStreamTracker;
 import software.amazon.kinesis.processor.StreamTracker;
 import software.amazon.kinesis.retrieval.fanout.FanOutConfig;
+import software.amazon.kinesis.worker.metric.OperatingRange;
+import software.amazon.kinesis.worker.metric.impl.linux.LinuxCpuWorkerMetric;
 
 /** A KCL worker of an application that also has efo workers: one lease table, one fan-out consumer. */
 public final class KclWorker {
@@ -57,9 +61,18 @@ public final class KclWorker {
                 : fanOut.streamName(System.getenv("INTEROP_STREAM")).consumerName(application);
     }
 
+    private static LeaseManagementConfig leases(LeaseManagementConfig config) {
+        if ("true".equals(System.getenv("INTEROP_BY_CPU"))) { // KCL's default on EC2, ECS and EKS
+            OperatingRange range = OperatingRange.builder().maxUtilization(100).build();
+            config.workerUtilizationAwareAssignmentConfig().workerMetricList(List.of(new LinuxCpuWorkerMetric(range)));
+        }
+        return config.failoverTimeMillis(Long.parseLong(System.getenv("INTEROP_FAILOVER_MILLIS")));
+    }
+
     private static Scheduler scheduler(KinesisAsyncClient kinesis, DynamoDbAsyncClient leases) {
         String application = System.getenv("INTEROP_CONSUMER");
         StreamTracker tracker = tracker();
+        boolean migrates = "true".equals(System.getenv("INTEROP_MIGRATES"));
         ConfigsBuilder configs = new ConfigsBuilder(
                 tracker,
                 application,
@@ -70,9 +83,10 @@ public final class KclWorker {
                 new CheckpointingReader.Factory());
         return new Scheduler(
                 configs.checkpointConfig(),
-                configs.coordinatorConfig().parentShardPollIntervalMillis(500L),
-                configs.leaseManagementConfig()
-                        .failoverTimeMillis(Long.parseLong(System.getenv("INTEROP_FAILOVER_MILLIS"))),
+                configs.coordinatorConfig()
+                        .parentShardPollIntervalMillis(500L)
+                        .migrateAllEntitiesToLeaseTable(migrates),
+                leases(configs.leaseManagementConfig()),
                 configs.lifecycleConfig(),
                 configs.metricsConfig().metricsFactory(new NullMetricsFactory()),
                 configs.processorConfig(),
