@@ -128,6 +128,13 @@ _failing("a child exits while it processes", "ended with exit status 3", "sys.ex
 _failing("a child exits in its first message", "ended with exit status 1", "sys.exit(1)", when="True")
 _failing("a child is killed, as for lack of memory", "ended by SIGKILL", "os.kill(os.getpid(), 9)", when=SECOND)
 _failing("a child exits while it is idle", "ended with exit status 0", "good(message); sys.exit()", when="number == 4")
+_failing(
+    "a child exits, and what it started keeps its pipes",
+    "ended with exit status 3",
+    "os.fork() or (os.setsid(), signal.alarm(20), time.sleep(30)); os._exit(3)",
+    when=SECOND,
+)
+_failing("a child stops itself", "did not answer", "os.kill(os.getpid(), signal.SIGSTOP)", when=SECOND)
 _failing("a child hangs", "did not answer processRecords within", "time.sleep(600)", when=SECOND)
 _failing("a child ignores its end", "did not answer", "signal.signal(15, signal.SIG_IGN); time.sleep(600)", when=SECOND)
 _failing("a child closes its stdin", "closed its stdin", "os.close(0); good = done; done(message); time.sleep(600)")
@@ -144,6 +151,11 @@ _harmless(
     "a child asks for impossible checkpoints",
     'assert checkpoint("9" * 60) == checkpoint("x") == checkpoint(["1"]) == "IllegalArgumentException"; good(message)',
 )
+_harmless(
+    "a child asks for a checkpoint whose values nest",
+    'assert checkpoint(json.loads("[" * 900 + "]" * 900)) == "IllegalArgumentException"; good(message)',
+)
+_harmless("a child forks, and the fork ends first", "os.fork() or os._exit(0); good(message)")
 _harmless("a child asks for a checkpoint ten times", "[checkpoint() for _ in range(10)]; good(message)")
 _harmless("a child is slow", "time.sleep(1); good(message)")
 

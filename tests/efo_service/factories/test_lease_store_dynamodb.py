@@ -66,6 +66,7 @@ async def test_every_setting_reaches_the_store(opened, tmp_path):
         proxy_url = "http://proxy.test:3128"
         stream_id = "123456789012:orders:1700000000"
         consistent_reads = true
+        worker_metrics_table = "loads"
         tags = "team=orders, stage=test"
         deletion_protection = true
         point_in_time_recovery = true
@@ -89,6 +90,7 @@ async def test_every_setting_reaches_the_store(opened, tmp_path):
         ),
         "stream_id": "123456789012:orders:1700000000",
         "consistent_reads": True,
+        "worker_metrics_table": "loads",
     }
 
 
