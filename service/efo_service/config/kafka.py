@@ -64,6 +64,11 @@ class KafkaSettings(Section):
     replication_factor: Annotated[int, Field(ge=-1, le=32767)] = Field(
         -1, description="Replication factor of a topic that efo creates. -1 is the cluster's default."
     )
+    routes: tuple[Name, ...] = Field(
+        (),
+        description="Topics to which [relay] transform may route records, besides topic. They are created as topic is.",
+        examples=[["orders-eu", "orders-us"]],
+    )
     checkpoint_topic: Name = Field(
         "efo-checkpoints", description="Compacted topic that keeps the position of each shard."
     )

@@ -115,6 +115,13 @@ class RelaySettings(Section):
         description="Function that extracts a record's W3C trace context for its headers, as package.module:function.",
         examples=["efo_service.relay.mapping:from_tags"],
     )
+    transform: str | None = Field(
+        None,
+        description="Function that drops, changes or routes each record before the sink gets it, as"
+        " package.module:function. It returns the record, a changed one, a pair of a record and one of [relay.kafka]"
+        " routes, or None. A record on which it fails is refused: see on_refused_record.",
+        examples=["my_package.relay:mask"],
+    )
     kafka: KafkaSettings = KafkaSettings()
 
     @property

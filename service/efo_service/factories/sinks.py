@@ -21,6 +21,7 @@ from efo_service.relay.jsonlines import open_json_lines
 from efo_service.relay.mapping import Extractor, load_extractor
 from efo_service.relay.measured import SinkMeter
 from efo_service.relay.plugins import SinkContext, open_plugin
+from efo_service.relay.transform import Transform, load_transform
 from efo_service.relay.write_buffer import Refused
 
 SYSTEMS: Final = {"log": "efo_log", "jsonl": "efo_jsonl", "kafka": "kafka"}
@@ -45,8 +46,12 @@ async def open_sink(
     meters = NoOpMeterProvider() if meter_provider is None else meter_provider
     system = SYSTEMS.get(relay.sink, relay.sink)
     action = relay.refused_record_action
-    reports = _Reports(SinkMeter(system, settings.topic, meters, tracer), observer, action)
-    async with _open(settings, extract, reports, meters) as destination:
+    meter = SinkMeter(system, settings.topic, meters, tracer)
+    reports = _Reports(meter, observer, action)
+    routes = relay.kafka.routes if relay.sink == "kafka" else ()
+    transform = Transform(load_transform(relay.transform), meter.dropped, routes) if relay.transform else None
+    async with _open(settings, extract, reports, meters) as opened:
+        destination = replace(opened, transform=transform)
         if relay.dead_letters is not None:
             of_letters = _Reports(SinkMeter(system, relay.dead_letters, meters), observer, action)
             opening = _open_kafka if relay.sink == "kafka" else _open_log

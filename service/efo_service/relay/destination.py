@@ -18,6 +18,7 @@ from efo.retrying import retry
 from efo_service.relay.doubt import Doubt
 from efo_service.relay.errors import SinkError
 from efo_service.relay.sink import Part, ShardSink, Sink, identify
+from efo_service.relay.transform import Transform
 from efo_service.relay.write_buffer import Refused
 
 T = TypeVar("T")
@@ -89,12 +90,14 @@ class Destination:
     """Where a stream is relayed to.
 
     `sink`: where its records go. `dead_letters`: where those go that the sink refuses; None: they end their shard.
+    `transform`: changes and drops records before the sink gets them.
     """
 
     sink: Sink
     retries: SinkRetries = field(default_factory=SinkRetries)
     reports: SinkReports = field(default_factory=NoReports)
     dead_letters: Destination | None = None
+    transform: Transform | None = None
 
     def identify(self, created_at: float | None) -> None:
         """Tell the sinks when the stream was created, see `Identified`."""

@@ -1,6 +1,6 @@
 """Counts what the relay sends to a sink, and makes a span of each commit (OpenTelemetry).
 
-messaging.client.sent.messages, efo.sink.retries, and the span `send TOPIC`.
+messaging.client.sent.messages, efo.relay.dropped, efo.sink.retries, and the span `send TOPIC`.
 """
 
 from __future__ import annotations
@@ -33,12 +33,19 @@ class SinkMeter:
         self._retries = meter.create_counter(
             "efo.sink.retries", "{retry}", "Commits and openings of the sink that failed and are tried again, by error."
         )
+        self._dropped = meter.create_counter(
+            "efo.relay.dropped", "{record}", "Records that the function of [relay] transform dropped."
+        )
         self._tracer = tracer
         self._attributes = {"messaging.system": system, "messaging.destination.name": topic}
 
     def retried(self, error: EfoError) -> None:
         """Count a failure that is tried again."""
         self._retries.add(1, self._attributes | {"error.type": error.error_type})
+
+    def dropped(self, records: int) -> None:
+        """Count records that the transform dropped."""
+        self._dropped.add(records, self._attributes)
 
     @contextmanager
     def commit(self, records: int) -> Iterator[None]:

@@ -21,6 +21,7 @@ from efo_service.relay.errors import SinkError
 from efo_service.relay.failures import defects
 from efo_service.relay.room import Room
 from efo_service.relay.shard_writer import ShardWriter, open_writer
+from efo_service.relay.transform import Transform
 from efo_service.relay.write_buffer import Group, WriteBuffer
 
 COMMIT_RECORDS: Final = 10_000
@@ -125,7 +126,9 @@ async def relay_shard(
             shard.seek(writer.sink.position)
         shard_spans = None if spans is None else spans.of_shard(shard.shard_id)
         limits, pace, room = (commit_records, commit_bytes), pace or CommitPace(), room or Room(sys.maxsize)
-        relay = ShardRelay(shard, writer, dead_letters, destination.reports, limits, pace, room, shard_spans)
+        relay = ShardRelay(
+            shard, writer, dead_letters, destination.reports, limits, pace, room, shard_spans, destination.transform
+        )
         try:
             with collapse_groups():
                 async with trio.open_nursery() as nursery:
@@ -166,6 +169,7 @@ class ShardRelay:
         pace: CommitPace,
         room: Room,
         spans: ShardSpans | None = None,
+        transform: Transform | None = None,
     ) -> None:
         self._shard = shard
         self._writer = writer
@@ -175,7 +179,7 @@ class ShardRelay:
         self._pace = pace
         self._room = room
         self._spans = spans
-        self._buffer = WriteBuffer(shard.shard_id, writer, dead_letters, limits[1])
+        self._buffer = WriteBuffer(shard.shard_id, writer, dead_letters, limits[1], transform)
         self._span: ProcessSpan | None = None  # of the records in the write buffer
         self._committing: Group | None = None
         self._is_due = False  # each part may be the last one of the commit

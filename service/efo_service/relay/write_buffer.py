@@ -1,6 +1,7 @@
 """The write buffer of a shard: what its next commit makes durable, in the form that the sink writes. Pure.
 
-It checks that records arrive in order, splits large batches, and sorts out those that the sink refuses.
+It checks that records arrive in order, applies the transform, splits large batches, and sorts out the records that the
+sink refuses.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import msgspec
 from efo.model import Batch, Checkpoint, Record, checkpoint_of
 from efo_service.relay.errors import RecordRefusedError, SinkOrderError
 from efo_service.relay.sink import Part, ShardSink
+from efo_service.relay.transform import Failed, Transform, Transformed
 
 REASON_TAG: Final = "efo.refusal"
 """The tag with the reason of a dead letter. The mapping writes it as the header kinesis.tag.efo.refusal."""
@@ -92,29 +94,41 @@ class WriteBuffer:
     """The records of one shard that were written, and not yet taken by a commit: `group`; None if there are none.
 
     `writer`: has the sink. `dead_letters`: has the sink of what that refuses; None: a refused record ends the writing.
-    `limit`: the most bytes of a part, unless one record has more.
+    `limit`: the most bytes of a part, unless one record has more. `transform`: changes and drops records first.
     """
 
-    def __init__(self, shard_id: str, writer: HasSink, dead_letters: HasSink | None, limit: int) -> None:
+    def __init__(
+        self,
+        shard_id: str,
+        writer: HasSink,
+        dead_letters: HasSink | None,
+        limit: int,
+        transform: Transform | None = None,
+    ) -> None:
         self.group: Group | None = None
         self._shard_id = shard_id
         self._writer = writer
         self._dead_letters = dead_letters
         self._limit = limit
+        self._transform = transform
         self._written = writer.sink.position
 
     def write(self, batch: Batch) -> Iterator[tuple[Group, Sequence[Record]]]:
         """Write a batch with records; yield the group after each part, with its records: it may be taken then.
 
-        Nothing is yielded if all records are dead letters that are durable. Raises SinkOrderError if the batch does not
-        start after the last record written, and RecordRefusedError for a record that no sink takes, after all records
-        before it.
+        Nothing is yielded if all records are dropped, or dead letters that are durable. Raises SinkOrderError if the
+        batch does not start after the last record written, and RecordRefusedError for a record that no sink takes,
+        after all records before it.
         """
         last, sink, begin = self._check_order(batch), self._writer.sink, 0
-        taken, dead_letters, stop, error = self._sort(batch, sink.refusal) if sink.refusal else _all(batch)
+        results: Sequence[Transformed] = batch.records if self._transform is None else self._transform(batch.records)
+        if sink.refusal is None and self._transform is None:
+            taken, dead_letters, stop, error = _all(batch)
+        else:
+            taken, dead_letters, stop, error = self._sort(batch, results, sink.refusal or _takes_all)
         for records, part in _prepared(sink, taken, self._limit) if taken else ():
             # What follows the last part was refused.
-            end = stop if records[-1] is taken[-1] else _index(batch, records[-1]) + 1
+            end = stop if records[-1] is taken[-1] else _index(results, records[-1]) + 1
             group = self._opened(batch, begin, end, dead_letters)
             group.add(part, len(records), last if records[-1] is batch.records[-1] else checkpoint_of(records[-1]))
             yield group, batch.records[begin:end]
@@ -150,17 +164,21 @@ class WriteBuffer:
             group.add_dead_letter(part, refused)
         return group
 
-    def _sort(self, batch: Batch, refusal: Callable[[Record], str | None]) -> Sorted:
-        """Sort out the records that the sink refuses.
+    def _sort(self, batch: Batch, results: Sequence[Transformed], refusal: Callable[[Record], str | None]) -> Sorted:
+        """Sort out what the transform drops, what it fails on, and what the sink refuses.
 
         After a crash between the commit of the dead letters and that of the other records, the same records are refused
-        again. Those that the sink of dead letters has by its position are left out.
+        again. Those that the sink of dead letters has by its position are left out. A dead letter is what the transform
+        made of a record, if it did not fail: what it masks stays masked.
         """
-        reasons = [*map(refusal, batch.records)]
-        if reasons.count(None) == len(reasons):
+        reasons = [_reason(result, refusal) for result in results]
+        if self._transform is None and reasons.count(None) == len(reasons):
             return _all(batch)
         taken, dead_letters = list[Record](), list[tuple[Part, Refused]]()
-        for end, (record, reason) in enumerate(zip(batch.records, reasons, strict=True)):
+        for end, (result, reason) in enumerate(zip(results, reasons, strict=True)):
+            if result is None:
+                continue
+            record = result.record if isinstance(result, Failed) else result
             if reason is None:
                 taken.append(record)
                 continue
@@ -201,5 +219,16 @@ def _halves(sink: ShardSink, records: Sequence[Record], limit: int) -> Iterator[
     yield from _prepared(sink, records[middle:], limit)
 
 
-def _index(batch: Batch, record: Record) -> int:
-    return next(index for index, each in enumerate(batch.records) if each is record)
+def _index(results: Sequence[Transformed], record: Record) -> int:
+    return next(index for index, each in enumerate(results) if each is record)
+
+
+def _takes_all(_record: Record) -> None:
+    return None
+
+
+def _reason(result: Transformed, refusal: Callable[[Record], str | None]) -> str | None:
+    """Return why a record cannot be written; None if it can, or is dropped."""
+    if isinstance(result, Failed):
+        return result.reason
+    return None if result is None else refusal(result)

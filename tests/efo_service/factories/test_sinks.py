@@ -115,6 +115,28 @@ async def test_a_missing_trace_extractor_is_refused_when_the_sink_is_opened(tmp_
             pass
 
 
+def drop_first(record):
+    return None if record.sequence_number == "1" else record
+
+
+@pytest.mark.parametrize("sink", ["log", "jsonl"])
+async def test_what_the_transform_drops_is_counted_for_each_sink(tmp_path, sink) -> None:
+    reader = InMemoryMetricReader()
+    chosen = settings(tmp_path, sink=sink, transform=f"{__name__}:drop_first")
+    async with open_sink(chosen, meter_provider=MeterProvider([reader])) as destination:
+        shard = await relay_all(destination, BATCH)
+    assert shard.acked == [(0, None)]
+    system = {"log": "efo_log", "jsonl": "efo_jsonl"}[sink]
+    attributes = {"messaging.system": system, "messaging.destination.name": STREAM}
+    assert points(reader, "efo.relay.dropped") == [(attributes, 1)]
+
+
+async def test_a_missing_transform_is_refused_when_the_sink_is_opened(tmp_path) -> None:
+    with pytest.raises(ConfigurationError, match="transform"):
+        async with open_sink(settings(tmp_path, transform="nothing:at_all")):
+            pass
+
+
 def numbered(number: int) -> Batch:
     return Batch("s", SHARD, (Record(str(number), 1.0, b"v", "k"),), None, 0, 0)
 

@@ -19,7 +19,8 @@ class KafkaOptions:
 
     `delivery`: "exactly_once" writes records and position in one transaction. `partition_by`: "key" chooses partitions
     as Java's producer does, "shard" gives each shard one partition. `partitions`, `replication_factor`: of topics that
-    the sink creates, if `create_topics` allows it; -1 is the cluster's default. `checkpoint_topic`: the compacted topic
+    the sink creates, if `create_topics` allows it; -1 is the cluster's default. `routes`: topics that a transform may
+    name, besides that of the shard. `checkpoint_topic`: the compacted topic
     of the shards' positions. `connect_seconds`: how long to wait for the brokers at the start. `transaction_seconds`:
     the broker aborts a transaction that is open for longer. The names of the security options are Kafka's own.
     """
@@ -31,6 +32,7 @@ class KafkaOptions:
     create_topics: bool = True
     partitions: int = 12
     replication_factor: int = -1
+    routes: tuple[str, ...] = ()
     checkpoint_topic: str = "efo-checkpoints"
     checkpoint_partitions: int = 16
     connect_seconds: float = 30.0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import repeat
 from time import monotonic
 from typing import Any, Final, Protocol, cast
@@ -27,6 +27,7 @@ from efo_service.relay.kafka.errors import (
 from efo_service.relay.kafka.partitioner import partitions
 from efo_service.relay.kafka.topics import Topic
 from efo_service.relay.mapping import HEADERS, RecordMapping
+from efo_service.relay.transform import unrouted
 
 ABORT_SECONDS: Final = 5.0
 """The maximum time of an abort, in seconds. The next worker that opens the shard also aborts an open transaction."""
@@ -39,20 +40,32 @@ class Target:
     """Where a shard's records go.
 
     `partition`: of all records; None if their keys decide. `of_shard`: the partition of records without a key, so that
-    those of a shard keep their order.
+    those of a shard keep their order. `routes`: by topic, where those go whose transform names it.
     """
 
     topic: Topic
     mapping: RecordMapping
     partition: int | None
     of_shard: int
+    routes: Mapping[str, Target] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, topic: Topic, mapping: RecordMapping, partition_by: str) -> Target:
-        """Return a shard's target. `partition_by`: "key" or "shard"."""
+    def of(cls, topic: Topic, mapping: RecordMapping, partition_by: str, routes: Iterable[Topic] = ()) -> Target:
+        """Return a shard's target. `partition_by`: "key" or "shard". `routes`: topics that a transform may name."""
         number = zlib.crc32(mapping.shard_id.encode()) % topic.partitions
         by_shard = partition_by == "shard" or topic.partitions == 1
-        return cls(topic, mapping, number if by_shard else None, number)
+        named = {route.name: cls.of(route, mapping, partition_by) for route in routes}
+        return cls(topic, mapping, number if by_shard else None, number, named)
+
+    def split(self, records: Sequence[Record]) -> list[tuple[Target, Sequence[Record]]]:
+        """Return the records by target, in order within each, without the topics that a transform named."""
+        if not self.routes:
+            return [(self, records)]
+        by_topic: dict[str | None, list[Record]] = {}
+        for record in records:
+            topic, without = unrouted(record)
+            by_topic.setdefault(topic, []).append(without)
+        return [(self if topic is None else self.routes[topic], some) for topic, some in by_topic.items()]
 
 
 def producer_config(config: Config, *, largest: int, compression: str, seconds: float) -> Config:
@@ -275,14 +288,16 @@ def produce_all(
     Raises KafkaException, KafkaUnavailableError and SinkError.
     """
     produce: Any = producer.produce  # its type hints require an invariant list of headers
-    topic, headers_of = target.topic.name, fast_headers(target.mapping)
-    for record, key, partition in _by_partition(target, records):
-        timestamp, headers = round(record.approximate_arrival_timestamp * 1000), headers_of(record)
-        message = (topic, record.data, key, partition, None, on_delivery, timestamp, headers)
-        try:
-            produce(*message)
-        except BufferError:
-            _produce_when_possible(producer, deadline, *message)
+    headers_of = fast_headers(target.mapping)
+    for to, some in target.split(records):
+        topic = to.topic.name
+        for record, key, partition in _by_partition(to, some):
+            timestamp, headers = round(record.approximate_arrival_timestamp * 1000), headers_of(record)
+            message = (topic, record.data, key, partition, None, on_delivery, timestamp, headers)
+            try:
+                produce(*message)
+            except BufferError:
+                _produce_when_possible(producer, deadline, *message)
 
 
 def _by_partition(target: Target, records: Sequence[Record]) -> Iterable[tuple[Record, bytes | None, int]]:

@@ -161,24 +161,26 @@ class KafkaSink:
         spec = records_topic(name, options.partitions, options.replication_factor, create=options.create_topics)
         return ensure_topic(self._admin, spec, options.connect_seconds)
 
-    def _writer(self, mapping: RecordMapping) -> tuple[CommitWriter, Topic]:
+    def _writer(self, mapping: RecordMapping) -> tuple[CommitWriter, Target]:
         options = self._options
         topic = self._ensure_topic(self._template.format(stream=mapping.stream, shard=mapping.shard_id))
-        target = Target.of(topic, mapping, options.partition_by)
+        routes = [] if self._is_for_dead_letters else [self._ensure_topic(name) for name in options.routes]
+        target = Target.of(topic, mapping, options.partition_by, routes)
         config = producer_config(
             self._config,
-            largest=topic.max_message_bytes,
+            largest=max(each.max_message_bytes for each in (topic, *routes)),
             compression=options.compression,
             seconds=options.transaction_seconds,
         )
         if self._checkpoints is None:
             shared = self._shared_producer(config)
-            shared.look_up(topic.name, options.connect_seconds)
-            return IdempotentWriter(shared, target), topic
+            for each in (topic, *routes):
+                shared.look_up(each.name, options.connect_seconds)
+            return IdempotentWriter(shared, target), target
         kind = "/dead-letters" if self._is_for_dead_letters else ""
         identity = f"{self._application}/{mapping.stream}/{mapping.shard_id}{kind}"
         seconds = options.transaction_seconds
-        return TransactionalWriter(config, target, self._checkpoints, identity, seconds, self._created_at), topic
+        return TransactionalWriter(config, target, self._checkpoints, identity, seconds, self._created_at), target
 
     def _shared_producer(self, config: Config) -> SharedProducer:
         """Return the producer of all shards, a new one if it has failed for good."""
@@ -212,10 +214,10 @@ class KafkaSink:
     @asynccontextmanager
     async def _open(self, stream: str, shard_id: str) -> AsyncIterator[KafkaShardSink]:
         mapping = RecordMapping(stream, shard_id, self._extract)
-        writer, topic = await trio.to_thread.run_sync(
+        writer, target = await trio.to_thread.run_sync(
             self._writer, mapping, limiter=self._threads, abandon_on_cancel=True
         )
-        shard_sink = KafkaShardSink(writer, mapping, topic, self._threads)
+        shard_sink = KafkaShardSink(writer, target, self._threads)
         try:
             yield shard_sink
         finally:
@@ -227,14 +229,12 @@ class KafkaSink:
 class KafkaShardSink:
     """Kafka, opened for one shard; see ShardSink. A commit that fails or is cancelled closes it."""
 
-    def __init__(
-        self, writer: CommitWriter, mapping: RecordMapping, topic: Topic, threads: trio.CapacityLimiter
-    ) -> None:
+    def __init__(self, writer: CommitWriter, target: Target, threads: trio.CapacityLimiter) -> None:
         self._writer = writer
-        self._mapping = mapping
-        self._max_message_bytes = topic.max_message_bytes
+        self._target = target
+        self._smallest = min(each.topic.max_message_bytes for each in (target, *target.routes.values()))
         self._threads = threads
-        self._size = RecordSize(mapping, record=_RECORD_OVERHEAD, header=_HEADER_OVERHEAD)
+        self._size = RecordSize(target.mapping, record=_RECORD_OVERHEAD, header=_HEADER_OVERHEAD)
         self._is_closed = False
 
     @property
@@ -244,14 +244,13 @@ class KafkaShardSink:
 
     def refusal(self, record: Record) -> str | None:
         """Return why a record is too large for its topic, None if it is not. Its size before compression counts."""
-        if len(record.data) + _MAX_UNTAGGED_OVERHEAD <= self._max_message_bytes and not record.tags:
+        if len(record.data) + _MAX_UNTAGGED_OVERHEAD <= self._smallest and not record.tags:
             return None
-        size = message_size(self._mapping.message(record))
-        if size <= self._max_message_bytes:
+        ((target, (record,)),) = self._target.split([record])
+        size, largest = message_size(target.mapping.message(record)), target.topic.max_message_bytes
+        if size <= largest:
             return None
-        return (
-            f"it has {size} bytes with its headers, but the topic takes {self._max_message_bytes} (max.message.bytes)"
-        )
+        return f"it has {size} bytes with its headers, but the topic takes {largest} (max.message.bytes)"
 
     def prepare(self, records: Sequence[Record]) -> Part:
         """Return the records as they are: the client library encodes them. Their size is that before compression."""

@@ -291,6 +291,40 @@ async def test_a_record_that_is_too_large_becomes_a_dead_letter_with_its_reason(
     assert "the topic takes 20000" in dict(dead_letter.headers())["kinesis.tag.efo.refusal"].decode()
 
 
+TOPICS = [""]
+ROUTED = {b"value-1": "eu", b"value-4": "us"}
+
+
+def by_value(record):
+    """The transform of the test below."""
+    region = ROUTED.get(record.data)
+    if record.data == b"value-3":
+        return None
+    return record if region is None else (record, f"{TOPICS[0]}.{region}")
+
+
+@pytest.mark.parametrize("delivery", ["exactly_once", "at_least_once"])
+async def test_a_transform_drops_and_routes_records_by_what_they_contain(broker, name, delivery, make_batch):
+    TOPICS[0] = name
+    relay = {
+        "sink": "kafka",
+        "topic": name,
+        "transform": f"{__name__}:by_value",
+        "kafka": {"bootstrap_servers": broker, "delivery": delivery, "routes": [f"{name}.eu", f"{name}.us"]},
+    }
+    settings = Settings(kinesis={"stream": "orders"}, consumer={"application": name}, relay=relay)
+    async with open_sink(settings) as destination:
+        shard = await relay_all(destination, make_batch(6))
+        assert shard.acked == [(0, None)]
+        if delivery == "exactly_once":  # the position is that of the last record, in whichever topic
+            assert (await relay_all(destination)).seeks == [checkpoint_of(make_batch(6).records[-1])]
+    assert await values(broker, name) == [b"value-0", b"value-2", b"value-5"]
+    for region in ("eu", "us"):
+        (message,) = await trio.to_thread.run_sync(read_topic, broker, f"{name}.{region}")
+        assert ROUTED[message.value()] == region
+        assert "kinesis.tag.efo.topic" not in dict(message.headers())
+
+
 # --- mistakes of operators -----------------------------------------------------------------------------
 
 
