@@ -122,10 +122,10 @@ def test_the_image_runs_an_existing_command():
     assert PYPROJECT["project"]["scripts"] == {"efo": "efo_service.__main__:main"}
 
 
-def test_continuous_integration_calls_make_test():
+def test_continuous_integration_runs_the_tests_of_the_code_and_then_those_of_pages_and_runners():
     run = ROOT / ".ci/run"
     assert os.access(run, os.X_OK)
-    assert run.read_text().splitlines()[-1] == "exec make test"
+    assert run.read_text().splitlines()[-2:] == ["make test", "exec make test ARGS='-m \"page or runner\"'"]
 
 
 def test_make_help_lists_the_targets():
