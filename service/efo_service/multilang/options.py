@@ -177,8 +177,9 @@ def _leases() -> Iterable[Option]:
                      " coordinatorStateBillingMode coordinatorStateReadCapacity coordinatorStateWriteCapacity"
                      " coordinatorStatePointInTimeRecoveryEnabled coordinatorStateDeletionProtectionEnabled"
                      " coordinatorStateTags")  # fmt: skip
-    yield from _none("no effect", "efo works in each phase of KCL's migrations, which go on beside it:"
-                     " docs/leases-dynamodb.md.", "clientVersionConfig migrateAllEntitiesToLeaseTable")  # fmt: skip
+    yield from _none("no effect", "efo works in each phase of KCL's migrations. That to a single table goes on beside"
+                     " it; for that from KCL 2, see docs/leases-dynamodb.md.",
+                     "clientVersionConfig migrateAllEntitiesToLeaseTable")  # fmt: skip
 
 
 def _children() -> Iterable[Option]:
