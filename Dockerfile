@@ -73,7 +73,9 @@ LABEL org.opencontainers.image.title="efo" \
       org.opencontainers.image.licenses="Apache-2.0"
 # All interfaces: probes and scrapers connect from outside the container.
 ENV EFO_SERVICE__HOST=0.0.0.0 PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
-# The default paths (leases, log, output) are relative to this directory. The rest may be read-only, but for /tmp.
+# Relative paths (leases, log, output) are below this directory, and not beside the configuration, which is mounted
+# read-only. The rest may be read-only too, but for /tmp.
+ENV EFO_SERVICE__DIRECTORY=/var/lib/efo
 WORKDIR /var/lib/efo
 VOLUME /var/lib/efo
 EXPOSE 8080

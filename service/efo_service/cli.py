@@ -102,6 +102,28 @@ _HELP: Final = {
 
         Example: efo log inspect --directory var/log --json
         """,
+    "log segments": """
+        List the files that have the records of a topic, one on a line, for tools that copy, sync or read them.
+
+        They are Arrow IPC files of the current segments; superseded ones are not listed. With --json, a line has the
+        partition, its shard and the offsets too. On an object store, the objects of segments and of live commits.
+
+        Example: efo log segments --directory var/log --topic orders
+        """,
+    "log readers list": """
+        List the named readers of a topic: how many records each is behind, and when it committed last.
+
+        Retention keeps what a reader has not read, whatever its limits say.
+
+        Example: efo log readers list --config config/efo.toml
+        """,
+    "log readers remove": """
+        Forget a reader that does not come back, so that retention waits for it no more.
+
+        What it has not read may expire. If it does come back, it starts at its own checkpoint, and counts again.
+
+        Example: efo log readers remove pipeline --config config/efo.toml
+        """,
     "log verify": """
         Read every byte of the log, and report what is damaged, missing, duplicated or misplaced.
 
@@ -129,6 +151,9 @@ _HELP: Final = {
     "leases list": """
         List all leases of the application on the stream: checkpoints, holders and hand-offs.
 
+        This and the other commands for leases, shards and consumers need no configuration: --stream, --application and
+        --leases name what a program passes to the library. A store that does not exist is an error, and not created.
+
         Example: efo leases list --config config/efo.toml
         """,
     "leases show": """
@@ -146,9 +171,9 @@ _HELP: Final = {
     "leases reset": """
         Move the checkpoints of shards, backwards or forwards.
 
-        --to takes trim_horizon, latest or a time like 2026-01-31T12:00:00Z. For one shard, it also takes the sequence
-        number of the last record that is done. With --all, finished shards are read again too, and their children
-        after them. Where the sink keeps the position itself, as the log does, the sink's position wins.
+        --to takes trim_horizon, latest, a time like 2026-01-31T12:00:00Z, or how long ago, like -15m. For one shard, it
+        also takes the sequence number of the last record that is done. With --all, finished shards are read again too,
+        and their children after them. Where the sink keeps the position itself, as the log does, its position wins.
 
         Refused while a living worker holds one of the leases. This check takes the fail-over time; --force skips it.
 
@@ -230,19 +255,24 @@ _HELP: Final = {
     "consumers deregister": """
         Deregister a fan-out consumer. Its subscriptions end.
 
-        Refused for efo's own consumer while living workers hold leases. --force skips this check.
+        Refused while living workers hold leases of the application that has its name, and with --yes if no lease tells
+        anything: the store of the leases is that of the configuration, or of --leases. --force skips this check.
 
         Example: efo consumers deregister billing --yes
         """,
     "consumers janitor": """
         Deregister stale fan-out consumers, by name and age, but never efo's own. A stream has room for 20.
 
-        Kinesis does not report whether a consumer is in use: check the list before you confirm.
+        Kinesis does not report whether a consumer is in use, but leases do: those of living workers are refused, and
+        with --yes those of which no lease tells anything, unless --force. Check the list before you confirm.
 
         Example: efo consumers janitor --match "worker-*" --older-than 30
         """,
     "check-config": """
         Check the configuration, and print every setting with its resolved value.
+
+        Paths are shown as they are used: relative ones are relative to the file's directory. --changed prints only what
+        differs from the defaults.
 
         If a setting is wrong, reports where it is and what to write instead, and exits with 78. --schema prints a JSON
         Schema, with which editors of TOML complete and check the file.
@@ -291,13 +321,16 @@ _HELP: Final = {
         """,
 }
 _GROUPS: Final = {
-    "log": "Read the embedded log: inspect, verify, export, adopt.",
+    "log": "Read the embedded log: inspect, verify, export, segments, readers, adopt.",
     "leases": "Show and change the leases: list, show, release, reset, delete, export, import.",
     "consumers": "Manage the stream's fan-out consumers: list, register, deregister, janitor.",
 }
 _groups = {name: App(name=name, help=text, help_format="plaintext") for name, text in _GROUPS.items()}
 for _group in _groups.values():
     app.command(_group)
+_readers = "The named readers of the log: list, remove."
+_groups["log readers"] = App(name="readers", help=_readers, help_format="plaintext")
+_groups["log"].command(_groups["log readers"])
 
 
 def completion(shell: Annotated[Literal["bash", "zsh", "fish"], Parameter(help="The shell.")], /) -> None:
@@ -307,11 +340,12 @@ def completion(shell: Annotated[Literal["bash", "zsh", "fish"], Parameter(help="
 
 app.command(completion, help=cleandoc(_HELP.pop("completion")))
 for _name, _help in _HELP.items():
-    _module, _, _last = _name.replace("-", "_").rpartition(" ")
+    _group_name, _, _last = _name.replace("-", "_").rpartition(" ")
+    _module = _group_name.replace(" ", "_")
     # `import` is a keyword, and `list` and `show` would shadow other names.
     _function = f"{_last}_" if _last in {"import", "list", "show"} else _last
     _target = f"efo_service.commands.{_module or _last}:{_function}"
-    _groups.get(_module, app).command(_target, name=_name.rpartition(" ")[2], help=cleandoc(_help))
+    _groups.get(_group_name, app).command(_target, name=_name.rpartition(" ")[2], help=cleandoc(_help))
 
 
 def call(arguments: Sequence[str] | None = None) -> int:

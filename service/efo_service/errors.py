@@ -11,6 +11,10 @@ class UsageError(EfoError):
     error_type = "usage"
 
 
+class NoLeaseStoreError(UsageError):
+    """A command looks for leases where no lease store exists."""
+
+
 class UnavailableError(EfoError):
     """Something that the service needs at its start is missing: a port, Java, another process."""
 

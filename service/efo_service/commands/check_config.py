@@ -9,7 +9,8 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from efo_service.commands.options import ConfigFile, Json
-from efo_service.config.loading import load_all
+from efo_service.config.loading import home_of, load_all
+from efo_service.config.rendering import changed as changed_settings
 from efo_service.config.rendering import defaults as all_defaults
 from efo_service.config.rendering import resolved_all, to_toml
 from efo_service.config.schema import schema as json_schema
@@ -24,6 +25,9 @@ def check_config(
     schema: Annotated[
         bool, Parameter(negative="", help="Print config/efo.schema.json: the JSON Schema of the file, for editors.")
     ] = False,
+    changed: Annotated[
+        bool, Parameter(negative="", help="Print only the settings that differ from their defaults.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Check the configuration, and print every setting with its resolved value."""
@@ -35,6 +39,7 @@ def check_config(
         return
     from efo.aws.variables import check_variables  # noqa: PLC0415 - botocore is slow to import
 
-    tables = resolved_all(load_all(config))
+    configuration = load_all(config)
+    tables = changed_settings(configuration, home_of(config)) if changed else resolved_all(configuration, unset=True)
     check_variables()
     sys.stdout.write(json.dumps(tables, indent=2) + "\n" if as_json else to_toml(tables))

@@ -19,12 +19,12 @@ from efo.checks import printable
 from efo.exception_groups import collapse_groups
 from efo.leases.store import LeaseStore
 from efo.model import Lease
-from efo_service.commands.options import ConfigFile, StreamName
+from efo_service.commands.options import Application
 from efo_service.commands.output import write_note
-from efo_service.config.loading import load
+from efo_service.config.loading import load_for_stream
 from efo_service.config.settings import Settings
 from efo_service.errors import UsageError
-from efo_service.factories.lease_store import open_leases
+from efo_service.factories.lease_store import open_existing_leases, open_leases
 from efo_service.operations.leases import living_holders
 
 T = TypeVar("T")
@@ -35,13 +35,31 @@ Yes = Annotated[bool, Parameter(name=["--yes", "-y"], negative="", help="Do not 
 Force = Annotated[bool, Parameter(negative="", help="Proceed even if a living worker holds the lease.")]
 
 
-def with_lease_store(config: ConfigFile, stream: StreamName, work: Callable[[Settings, LeaseStore], Awaitable[T]]) -> T:
-    """Load the settings of a stream, open its lease store, return the result of `work`. Raises the errors of all."""
-    settings = load(config, stream)
+def settings_of(of: Application) -> Settings:
+    """Return the settings of an application's stream. Raises ConfigurationError."""
+    settings = load_for_stream(of.config, of.stream)
+    if of.application is None:
+        return settings
+    consumer = settings.consumer.model_copy(update={"application": of.application})
+    return settings.model_copy(update={"consumer": consumer})
+
+
+def with_lease_store(
+    of: Application, work: Callable[[Settings, LeaseStore], Awaitable[T]], *, creates: bool = False
+) -> T:
+    """Load the settings of a stream, open its lease store, return the result of `work`. Raises the errors of all.
+
+    `creates`: whether the store may be created. Otherwise UsageError says where it was looked for.
+    """
+    settings = settings_of(of)
     os.umask(settings.service.umask)  # it may create the store, or a catalog
 
     async def run() -> T:
-        async with open_leases(settings) as store:
+        if creates and of.leases is None:
+            opening = open_leases(settings)
+        else:
+            opening = open_existing_leases(settings, of.leases, creates=creates)
+        async with opening as store:
             return await work(settings, store)
 
     return trio.run(run)

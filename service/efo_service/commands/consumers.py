@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Annotated, Any, TypeVar
 
 import trio
@@ -13,28 +14,27 @@ from efo.checks import check_tags
 from efo.errors import ConfigurationError, ResourceNotFoundError
 from efo.kinesis.client import KinesisClient
 from efo.kinesis.registration import Registration
-from efo.model import FanOutConsumer
-from efo_service.commands.common import Force, Yes, confirm, refuse_living_holders
-from efo_service.commands.options import ConfigFile, Json, StreamName
-from efo_service.commands.output import format_time, write_json, write_line, write_table
+from efo.model import FanOutConsumer, Lease
+from efo_service.commands.common import Force, Yes, confirm, refuse_living_holders, settings_of
+from efo_service.commands.options import CONFIGURED, Application, Json
+from efo_service.commands.output import format_time, write_json, write_line, write_note, write_table
 from efo_service.config.dynamodb import tags_of
-from efo_service.config.loading import load
 from efo_service.config.settings import Settings
-from efo_service.errors import UsageError
+from efo_service.errors import NoLeaseStoreError, UsageError
 from efo_service.factories.kinesis import open_stream
-from efo_service.factories.lease_store import open_leases
+from efo_service.factories.lease_store import name_of_store, open_existing_leases
 from efo_service.operations.consumers import stale
 
 T = TypeVar("T")
 
 
-def list_(*, config: ConfigFile = None, stream: StreamName = None, as_json: Json = False) -> None:
+def list_(*, of: Application = CONFIGURED, as_json: Json = False) -> None:
     """List the stream's fan-out consumers."""
 
     async def work(settings: Settings, kinesis: KinesisClient) -> tuple[str, list[FanOutConsumer]]:
         return settings.consumer.consumer_name, await _all(kinesis)
 
-    own, consumers = _with_kinesis(config, stream, work)
+    own, consumers = _with_kinesis(of, work)
     if as_json:
         write_json({"consumers": [_values(consumer) | {"own": consumer.name == own} for consumer in consumers]})
         return
@@ -60,8 +60,7 @@ def register(
     tags: Annotated[
         str | None, Parameter(help="Its tags: NAME=VALUE, separated by commas. Default: the tags in [consumer].")
     ] = None,
-    config: ConfigFile = None,
-    stream: StreamName = None,
+    of: Application = CONFIGURED,
     as_json: Json = False,
 ) -> None:
     """Register a fan-out consumer if it does not exist, and wait until it is ACTIVE."""
@@ -75,7 +74,7 @@ def register(
         )
         return await registration.ensure()
 
-    consumer = _with_kinesis(config, stream, work)
+    consumer = _with_kinesis(of, work)
     if as_json:
         write_json(_values(consumer))
     else:
@@ -85,8 +84,7 @@ def register(
 def deregister(
     name: Annotated[str, Parameter(help="Name of the consumer.")],
     *,
-    config: ConfigFile = None,
-    stream: StreamName = None,
+    of: Application = CONFIGURED,
     yes: Yes = False,
     force: Force = False,
     as_json: Json = False,
@@ -99,21 +97,20 @@ def deregister(
             consumer = await kinesis.control_plane.describe_consumer(described.arn, name)
         except ResourceNotFoundError as error:
             raise UsageError(f"{described.name} has no fan-out consumer {name!r}: see `efo consumers list`") from error
-        if name == settings.consumer.consumer_name and not force:
-            async with open_leases(settings) as store:
-                await refuse_living_holders(await store.list(), settings, store)
+        if not force:
+            await _refuse_used([consumer], settings, of, yes=yes)
         return await _deregister(kinesis, [consumer], yes=yes)
 
-    _write_result(_with_kinesis(config, stream, work), as_json=as_json)
+    _write_result(_with_kinesis(of, work), as_json=as_json)
 
 
 def janitor(
     *,
     match: Annotated[str, Parameter(help='Names to deregister, as a shell pattern like "worker-*".')],
     older_than: Annotated[float, Parameter(help="Minimum number of days since their registration.")] = 7.0,
-    config: ConfigFile = None,
-    stream: StreamName = None,
+    of: Application = CONFIGURED,
     yes: Yes = False,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Deregister stale fan-out consumers, but never efo's own."""
@@ -126,9 +123,11 @@ def janitor(
             now=kinesis.clock(),
             own=settings.consumer.consumer_name,
         )
+        if not force:
+            await _refuse_used(consumers, settings, of, yes=yes)
         return await _deregister(kinesis, consumers, yes=yes)
 
-    _write_result(_with_kinesis(config, stream, work), as_json=as_json)
+    _write_result(_with_kinesis(of, work), as_json=as_json)
 
 
 def _checked_tags(text: str) -> dict[str, str]:
@@ -145,6 +144,33 @@ async def _all(kinesis: KinesisClient) -> list[FanOutConsumer]:
     return sorted(await kinesis.control_plane.list_consumers(stream.arn), key=lambda consumer: consumer.name)
 
 
+async def _refuse_used(consumers: list[FanOutConsumer], settings: Settings, of: Application, *, yes: bool) -> None:
+    """Refuse to deregister consumers of living workers, and with --yes also those of which no lease tells anything.
+
+    Kinesis does not say whether a consumer is in use. Its application's leases do, if this command finds their store.
+    """
+    unknown = []
+    for consumer in consumers:
+        own = settings.consumer
+        # Unless [consumer] name says otherwise, a consumer has the name of its application.
+        application = own.application if consumer.name == own.consumer_name else consumer.name
+        update = {"consumer": own.model_copy(update={"application": application})}
+        settings_of_it = settings.model_copy(update=update)
+        leases: Sequence[Lease] = ()
+        with suppress(NoLeaseStoreError):
+            async with open_existing_leases(settings_of_it, of.leases) as store:
+                leases = await store.list()
+                await refuse_living_holders(leases, settings_of_it, store)
+        if not leases:
+            unknown.append(f"{name_of_store(settings_of_it, of.leases)} has no leases of the application {application}")
+    if not unknown:
+        return
+    why = f"nothing shows whether workers use them: {'; '.join(unknown[:5])}"
+    if yes:
+        raise UsageError(f"{why}: name the store of their leases (--config, --leases), or use --force")
+    write_note(why)
+
+
 async def _deregister(kinesis: KinesisClient, consumers: list[FanOutConsumer], *, yes: bool) -> list[FanOutConsumer]:
     if not consumers:
         return []
@@ -154,8 +180,8 @@ async def _deregister(kinesis: KinesisClient, consumers: list[FanOutConsumer], *
     return consumers
 
 
-def _with_kinesis(config: ConfigFile, name: StreamName, work: Callable[[Settings, KinesisClient], Awaitable[T]]) -> T:
-    settings = load(config, name)
+def _with_kinesis(of: Application, work: Callable[[Settings, KinesisClient], Awaitable[T]]) -> T:
+    settings = settings_of(of)
 
     async def run() -> T:
         async with open_stream(settings.kinesis) as kinesis:

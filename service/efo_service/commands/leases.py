@@ -21,11 +21,12 @@ from efo.leases.store import LeaseStore
 from efo.model import Checkpoint, Lease
 from efo.protocol.identity import evidence_against
 from efo_service.commands.common import Force, Yes, confirm, refuse_living_holders, with_lease_store
-from efo_service.commands.options import ConfigFile, Json, StreamName
+from efo_service.commands.options import CONFIGURED, Application, Json
 from efo_service.commands.output import format_time, write_json, write_line, write_note, write_table
 from efo_service.config.settings import Settings
 from efo_service.errors import UsageError
 from efo_service.factories.kinesis import open_stream
+from efo_service.factories.lease_store import name_of_store
 from efo_service.operations import leases as operations
 from efo_service.operations.leases import Target
 from efo_service.operations.record_lines import without_controls
@@ -34,18 +35,21 @@ Shards = Annotated[list[str] | None, Parameter(name="SHARD", negative="", help="
 All = Annotated[bool, Parameter(name="--all", negative="", help="All leases of the application on the stream.")]
 
 
-def list_(*, config: ConfigFile = None, stream: StreamName = None, as_json: Json = False) -> None:
+def list_(*, of: Application = CONFIGURED, as_json: Json = False) -> None:
     """List all leases."""
 
-    async def work(_settings: Settings, store: LeaseStore) -> list[Lease]:
-        return sorted(await store.list(), key=lambda lease: lease.key)
+    async def work(settings: Settings, store: LeaseStore) -> tuple[Settings, list[Lease]]:
+        return settings, sorted(await store.list(), key=lambda lease: lease.key)
 
-    leases = with_lease_store(config, stream, work)
+    settings, leases = with_lease_store(of, work)
+    application, name = settings.consumer.application, settings.kinesis.stream_name
+    where = name_of_store(settings, of.leases)
     if as_json:
-        write_json({"leases": [_values(lease) for lease in leases]})
+        found = [_values(lease) for lease in leases]
+        write_json({"application": application, "stream": name, "store": where, "leases": found})
         return
     write_table(
-        f"{len(leases)} leases",
+        f"{len(leases)} leases of the application {application} on the stream {name}, in {where}",
         ("shard", "checkpoint", "holder", "handed to", "counter", "parents"),
         (
             (
@@ -61,14 +65,14 @@ def list_(*, config: ConfigFile = None, stream: StreamName = None, as_json: Json
     )
 
 
-def show_(shard: str, *, config: ConfigFile = None, stream: StreamName = None, as_json: Json = False) -> None:
+def show_(shard: str, *, of: Application = CONFIGURED, as_json: Json = False) -> None:
     """Show everything that is stored about one lease."""
 
     async def work(_settings: Settings, store: LeaseStore) -> Lease:
         [lease] = await operations.select_leases(store, [shard])
         return lease
 
-    values = _values(with_lease_store(config, stream, work))
+    values = _values(with_lease_store(of, work))
     if as_json:
         write_json(values)
         return
@@ -79,8 +83,7 @@ def release(
     shard: Shards = None,
     *,
     select_all: All = False,
-    config: ConfigFile = None,
-    stream: StreamName = None,
+    of: Application = CONFIGURED,
     yes: Yes = False,
     force: Force = False,
     as_json: Json = False,
@@ -94,18 +97,22 @@ def release(
         change = partial(operations.release, store)
         return await _change(f"release {len(leases)} leases", leases, change, settings, store, yes, force)
 
-    _write_result("released", with_lease_store(config, stream, work), as_json=as_json)
+    _write_result("released", with_lease_store(of, work), as_json=as_json)
 
 
 def reset(
     shard: Shards = None,
     *,
     to: Annotated[
-        str, Parameter(help="trim_horizon, latest, a time, or the sequence number of the last record that is done.")
+        str,
+        Parameter(
+            allow_leading_hyphen=True,
+            help="trim_horizon, latest, a time, how long ago like -15m, or the sequence number of the last record that"
+            " is done.",
+        ),
     ],
     select_all: All = False,
-    config: ConfigFile = None,
-    stream: StreamName = None,
+    of: Application = CONFIGURED,
     yes: Yes = False,
     force: Force = False,
     as_json: Json = False,
@@ -114,7 +121,7 @@ def reset(
 
     A sink that keeps the position of each shard itself (the log, Kafka exactly once) ignores the new checkpoints.
     """
-    target = operations.parse_target(to)
+    target = operations.parse_target(to, time.time())
 
     async def work(settings: Settings, store: LeaseStore) -> list[Lease]:
         selected = await operations.select_leases(store, shard or [], select_all=select_all)
@@ -143,15 +150,14 @@ def reset(
         created = [lease for lease in missing if await store.create(lease)]
         return created if plan.is_former else changed + created
 
-    _write_result("reset", with_lease_store(config, stream, work), as_json=as_json)
+    _write_result("reset", with_lease_store(of, work), as_json=as_json)
 
 
 def delete(
     shard: Shards = None,
     *,
     select_all: All = False,
-    config: ConfigFile = None,
-    stream: StreamName = None,
+    of: Application = CONFIGURED,
     yes: Yes = False,
     force: Force = False,
     as_json: Json = False,
@@ -166,22 +172,26 @@ def delete(
 
         return await _change(f"delete {len(leases)} leases", leases, change, settings, store, yes, force)
 
-    _write_result("deleted", with_lease_store(config, stream, work), as_json=as_json)
+    _write_result("deleted", with_lease_store(of, work), as_json=as_json)
 
 
 def export(
     *,
-    config: ConfigFile = None,
-    stream: StreamName = None,
+    of: Application = CONFIGURED,
     output: Annotated[Path | None, Parameter(help="A new file. Default: stdout.")] = None,
 ) -> None:
     """Write all leases as JSON."""
 
     async def work(settings: Settings, store: LeaseStore) -> bytes:
         leases = sorted(await store.list(), key=lambda lease: lease.key)
+        if not leases:
+            raise UsageError(
+                f"{name_of_store(settings, of.leases)} has no leases of the application"
+                f" {settings.consumer.application} on the stream {settings.kinesis.stream_name}: nothing was written"
+            )
         return operations.export_leases(leases, settings.consumer.application, settings.kinesis.stream_name)
 
-    document = with_lease_store(config, stream, work)
+    document = with_lease_store(of, work)
     if output is None:
         sys.stdout.write(without_controls(document).decode())
         return
@@ -198,8 +208,7 @@ def import_(
     overwrite: Annotated[
         bool, Parameter(negative="", help="Change existing leases that have another checkpoint.")
     ] = False,
-    config: ConfigFile = None,
-    stream: StreamName = None,
+    of: Application = CONFIGURED,
     yes: Yes = False,
     force: Force = False,
     as_json: Json = False,
@@ -225,7 +234,7 @@ def import_(
         await operations.apply_import(store, plan)
         return plan
 
-    plan = with_lease_store(config, stream, work)
+    plan = with_lease_store(of, work, creates=True)
     if as_json:
         write_json({"created": len(plan.new), "changed": len(plan.changed), "same": len(plan.same)})
     else:

@@ -22,11 +22,11 @@ from efo.identity import time_text
 from efo.leases.store import LeaseStore
 from efo.model import Lease
 from efo_service.commands.common import Yes, confirm, with_lease_store
-from efo_service.commands.options import ConfigFile, Json, StreamName
+from efo_service.commands.options import Application, ConfigFile, Json, StreamName
 from efo_service.commands.output import Table, format_time, print_table, write_json, write_line, write_note
 from efo_service.config.loading import load
 from efo_service.config.settings import Settings
-from efo_service.errors import UsageError
+from efo_service.errors import NoLeaseStoreError, UsageError
 from efo_service.factories.kinesis import created_within
 from efo_service.operations.record_lines import without_controls
 from efo_service.relay.errors import LogError, TopicNotFoundError
@@ -35,7 +35,7 @@ from efo_service.relay.jsonlines import Encoding
 from efo_service.relay.log.catalog import Adoption, other_stream
 from efo_service.relay.log.consistency import lease_problems, stream_of_leases
 from efo_service.relay.log.inspection import TopicState, Verification
-from efo_service.relay.object_store.url import log_root
+from efo_service.relay.object_store.url import is_url, log_root
 from efo_service.relay.readable import ReadableLog, open_readable
 
 _ASK_SECONDS: Final = 10.0
@@ -44,6 +44,7 @@ _ASK_SECONDS: Final = 10.0
 Directory = Annotated[
     str | None, Parameter(help="Root of the log: a directory or a URL. Default: [relay] directory, with its options.")
 ]
+OneTopic = Annotated[str | None, Parameter(help="Topic of the log. Default: the only one.")]
 Topic = Annotated[str | None, Parameter(help="One topic of the log. Default: all.")]
 
 
@@ -56,7 +57,7 @@ def inspect(
     as_json: Json = False,
 ) -> None:
     """Show what the log holds: topics, partitions, their shards and positions, the readers and their lag."""
-    log = _log(config, stream, directory)
+    log = readable_log(config, stream, directory)
     states = [log.inspect(name) for name in _topics(log, topic)]
     for name in log.uncatalogued_topics() if topic is None else ():
         write_note(f"{log.where(name)} has partitions, but no catalog: see `efo log verify`")
@@ -72,6 +73,25 @@ def inspect(
         write_line(f"the log {log.name} has no topics")
 
 
+def segments(
+    *,
+    config: ConfigFile = None,
+    stream: StreamName = None,
+    directory: Directory = None,
+    topic: OneTopic = None,
+    as_json: Json = False,
+) -> None:
+    """List the files of a topic that have records for readers, for other tools."""
+    log = readable_log(config, stream, directory)
+    found = log.live_files(one_topic(log, topic))
+    if as_json:
+        for file in found:
+            write_json(asdict(file))
+        return
+    for file in found:
+        write_line(file.name)
+
+
 def verify(
     *,
     config: ConfigFile = None,
@@ -83,13 +103,14 @@ def verify(
     """Read every byte of the log, and report what is damaged, missing, duplicated or misplaced."""
     settings = load(config, stream) if directory is None else None
     leases = _leases(config, stream, settings) if settings is not None and topic in {None, settings.topic} else None
-    log = _log(config, stream, directory)
+    log = readable_log(config, stream, directory)
     problems: list[str] = []
-    counts = {"segments": 0, "records": 0, "bytes": 0}
+    counts = {"segments": 0, "records": 0, "bytes": 0, "superseded_segments": 0, "superseded_bytes": 0}
     for name in [*_topics(log, topic), *(log.uncatalogued_topics() if topic is None else ())]:
         with _progress(name) as show:
             found = log.verify(name, show)
-        for key, count in zip(counts, (found.segments, found.records, found.size), strict=True):
+        of_topic = (found.segments, found.records, found.size, found.superseded, found.superseded_size)
+        for key, count in zip(counts, of_topic, strict=True):
             counts[key] += count
         problems += found.problems
     if settings is not None and leases is not None:
@@ -102,16 +123,19 @@ def verify(
             write_line(problem)
         result = "there are problems" if problems else "no problems"
         with_leases = "" if leases is None else f", {len(leases)} leases compared"
-        write_line(f"{counts['records']:,} records in {counts['segments']:,} segments verified{with_leases}: {result}")
+        superseded = counts["superseded_segments"]
+        beside = f" and {superseded:,} superseded ones" if superseded else ""
+        what = f"{counts['records']:,} records in {counts['segments']:,} segments{beside} verified{with_leases}"
+        write_line(f"{what}: {result}")
     return 1 if problems else 0
 
 
 def export(
     *,
-    topic: Annotated[str, Parameter(help="Topic of the log.")],
     config: ConfigFile = None,
     stream: StreamName = None,
     directory: Directory = None,
+    topic: OneTopic = None,
     partition: Annotated[int | None, Parameter(help="One partition. Default: all, one after the other.")] = None,
     start: Annotated[int | None, Parameter(help="The first offset. Default: the oldest record's.")] = None,
     end: Annotated[int | None, Parameter(help="The offset after the last one. Default: the end.")] = None,
@@ -122,9 +146,10 @@ def export(
     ] = False,
 ) -> None:
     """Write records as JSON lines."""
+    log = readable_log(config, stream, directory)
     lines = export_lines(
-        _log(config, stream, directory),
-        topic,
+        log,
+        one_topic(log, topic),
         partition=partition,
         start=start,
         end=end,
@@ -169,7 +194,7 @@ def adopt(
         await confirm(f"adopt {len(planned)} shards into the topic {name} of {log.name}", yes=yes)
         return is_continued, log.adopt(name, settings.kinesis.stream_name, planned)
 
-    is_continued, adopted = with_lease_store(config, stream, work)
+    is_continued, adopted = with_lease_store(Application(config=config, stream=stream), work)
     if as_json:
         write_json({"adopted": adopted, "continued": is_continued})
         return
@@ -213,13 +238,16 @@ def _describe(adoption: Adoption) -> str:
 
 def _leases(config: Path | None, stream: str | None, settings: Settings) -> Sequence[Lease] | None:
     """Return the leases, None if there is no lease store yet. A log that is being written is newer than they are."""
-    if settings.relay.sink != "log" or (settings.leases.store == "sqlite" and not settings.leases.path.exists()):
+    if settings.relay.sink != "log":
         return None
 
     async def work(_settings: Settings, store: LeaseStore) -> Sequence[Lease]:
         return await store.list()
 
-    return with_lease_store(config, stream, work)
+    try:
+        return with_lease_store(Application(config=config, stream=stream), work)
+    except NoLeaseStoreError:
+        return None
 
 
 def _compare_leases(log: ReadableLog, topic: str, leases: Sequence[Lease]) -> list[str]:
@@ -249,11 +277,31 @@ def _compare_stream(log: ReadableLog, settings: Settings, topics: Sequence[str])
     return [problem for problem in problems if problem is not None]
 
 
-def _log(config: Path | None, stream: str | None, directory: str | None) -> ReadableLog:
-    root = load(config, stream).relay.log_root if directory is None else log_root(directory)
+def readable_log(config: Path | None, stream: str | None, directory: str | None) -> ReadableLog:
+    """Return the log to read. Raises ConfigurationError, and UsageError if there is no such directory."""
+    root = load(config, stream).relay.log_root if directory is None else log_root(_absolute(directory))
     if isinstance(root, Path) and not os.path.isdir(root):  # noqa: PTH112 - false for a path that no file system takes
         raise UsageError(f"{root} is not a directory: set the log's root with --directory or [relay] directory")
     return open_readable(root)
+
+
+def _absolute(directory: str) -> str:
+    """Return the root as it is shown: an absolute path, or a URL."""
+    return directory if is_url(directory) else str(Path(directory.removeprefix("file://")).absolute())
+
+
+def one_topic(log: ReadableLog, topic: str | None) -> str:
+    """Return the topic, or the only one that the log has. Raises UsageError if it has several, or none."""
+    if topic is not None:
+        return topic
+    topics = log.topics()
+    if len(topics) != 1:
+        raise UsageError(
+            f"the log {log.name} has {len(topics)} topics: choose one with --topic: {', '.join(topics)}"
+            if topics
+            else f"the log {log.name} has no topics"
+        )
+    return topics[0]
 
 
 def _topics(log: ReadableLog, topic: str | None) -> list[str]:

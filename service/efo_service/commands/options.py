@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 from cyclopts import Parameter
 
@@ -20,5 +21,32 @@ StreamName = Annotated[
     str | None,
     Parameter(name=["--stream"], help="The stream, by its name in [streams]. Default: the only one of the file."),
 ]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Application:
+    """An application, its stream and its leases: those of a configuration, or of a program that uses the library."""
+
+    config: ConfigFile = None
+    stream: Annotated[
+        str | None,
+        Parameter(name=["--stream"], help="The stream: its name in [streams], its name or its ARN. Default: the only."),
+    ] = None
+    application: Annotated[
+        str | None,
+        Parameter(name=["--application"], help="Name of the application. Default: [consumer] application."),
+    ] = None
+    leases: Annotated[
+        str | None,
+        Parameter(
+            name=["--leases"],
+            help="The lease store, as the library takes it: a file of SQLite, dynamodb:TABLE, postgresql://... or"
+            " redis://... Default: that of [leases].",
+        ),
+    ] = None
+
+
+CONFIGURED: Final = Application()
 
 Json = Annotated[bool, Parameter(name="--json", negative="", help="Write JSON.")]

@@ -77,7 +77,7 @@ def record(
         write_json(values)
         return
     write_line(f"{output}: {writer.calls} calls, {writer.data_bytes} bytes")
-    write_note(f"the fan-out consumer stays registered and costs: `efo consumers deregister {name}` ends that")
+    write_note(f"the fan-out consumer stays registered and costs: `efo consumers deregister {name} --force` ends that")
 
 
 def _create(output: Path) -> BinaryIO:

@@ -16,7 +16,7 @@ from efo.errors import ServiceError
 from efo.kinesis.control_plane import ControlPlane
 from efo.leases.store import LeaseStore
 from efo_service.commands.common import waiting_for, with_lease_store
-from efo_service.commands.options import ConfigFile, Json, StreamName
+from efo_service.commands.options import CONFIGURED, Application, Json
 from efo_service.commands.output import write_json, write_table
 from efo_service.config.settings import Settings
 from efo_service.factories.kinesis import open_stream
@@ -28,8 +28,7 @@ _MAX_CONCURRENT: Final = 5
 
 def shards(
     *,
-    config: ConfigFile = None,
-    stream: StreamName = None,
+    of: Application = CONFIGURED,
     lag: Annotated[bool, Parameter(help="Request the lag of each shard's checkpoint from Kinesis.")] = True,
     as_json: Json = False,
 ) -> None:
@@ -44,7 +43,7 @@ def shards(
             async with waiting_for("Kinesis to tell the lag of each shard (--no-lag omits it)"):
                 return nodes, await _lags(kinesis.control_plane, nodes) if lag else {}
 
-    nodes, lags = with_lease_store(config, stream, work)
+    nodes, lags = with_lease_store(of, work)
     if as_json:
         write_json({"shards": [_values(node, lags) for node in nodes]})
         return

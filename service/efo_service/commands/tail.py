@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 import select
 import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
-from datetime import datetime
 from typing import Annotated, Final
 
 import trio
@@ -30,11 +28,10 @@ from efo_service.factories.kinesis import open_stream
 from efo_service.operations.record_lines import Format, formatter, matcher
 from efo_service.operations.tail import Tail, Tailer
 from efo_service.relay.jsonlines import Encoding
+from efo_service.times import parse_time
 
 IDLE_AFTER: Final = 10.0
 """Seconds without a record until a terminal is told what is being read."""
-_AGO: Final = re.compile(r"-(\d{1,9}(?:\.\d{1,9})?)([smhd])")
-_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _DATE_STEP: Final = 1.0
 """The service's time is known from the header `Date`, which is up to this many seconds late."""
 _CLOSED: Final = select.POLLERR | select.POLLHUP | select.POLLNVAL
@@ -186,7 +183,7 @@ def parse_start(text: str, now: float) -> Position:
             return Position.latest()
         case "trim_horizon":
             return Position.trim_horizon()
-    if (at := _parse_time(text, now)) is None:
+    if (at := parse_time(text, now)) is None:
         raise UsageError(
             f"--from {text}: expected latest, trim_horizon, a time with its zone like 2026-01-31T12:00:00Z, or how "
             "long ago, like -15m"
@@ -199,19 +196,9 @@ def parse_start(text: str, now: float) -> Position:
 
 def parse_until(text: str, now: float) -> float:
     """Return the time of --until in seconds since the epoch. Raises UsageError."""
-    at = now + _DATE_STEP if text.lower() == "now" else _parse_time(text, now)
+    at = now + _DATE_STEP if text.lower() == "now" else parse_time(text, now)
     if at is None:
         raise UsageError(
             f"--until {text}: expected now, a time with its zone like 2026-01-31T12:00:00Z, or how long ago, like -15m"
         )
     return at
-
-
-def _parse_time(text: str, now: float) -> float | None:
-    if ago := _AGO.fullmatch(text):
-        return max(0.0, now - float(ago[1]) * _SECONDS[ago[2]])
-    try:
-        at = datetime.fromisoformat(text)
-        return None if at.tzinfo is None else max(0.0, at.timestamp())
-    except (ValueError, OverflowError):
-        return None

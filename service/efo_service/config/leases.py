@@ -23,7 +23,9 @@ class LeaseSettings(Section):
         description="Lease store: sqlite (a file, for one machine), dynamodb (KCL's table), postgres, redis, or log"
         " (beside the log of [relay] directory, on an object store).",
     )
-    path: LocalPath = Field(Path("var/leases.sqlite"), description="File of the sqlite lease store.")
+    path: LocalPath = Field(
+        Path("var/leases.sqlite"), validate_default=True, description="File of the sqlite lease store."
+    )
     url: SecretStr | None = Field(
         None,
         description="URL of the postgres or redis server: postgresql://USER:PASSWORD@HOST:PORT/DATABASE, or"

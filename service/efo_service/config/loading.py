@@ -22,7 +22,7 @@ from efo.text import decode
 from efo_service.config.clashes import clashes
 from efo_service.config.credentials import is_credential
 from efo_service.config.mistakes import Locations, messages, suggest, variable_of
-from efo_service.config.section import PREFIX, is_proxy, is_secret, section_of
+from efo_service.config.section import PREFIX, is_proxy, is_secret, relative_to, section_of
 from efo_service.config.settings import KinesisSettings, Settings
 from efo_service.config.streams import (
     SECTIONS,
@@ -45,13 +45,18 @@ def load(path: Path | None, stream: str | None = None) -> Settings:
 
 
 def load_all(path: Path | None) -> Configuration:
-    """Return the settings of all streams of a TOML file and the environment.
+    """Return the settings of all streams of a TOML file and the environment. Relative paths are made absolute.
 
     The layers of a stream, each over the one before: the top-level sections, EFO_<SECTION>__<KEY>, [streams.NAME], and
     EFO_STREAMS__<NAME>__<SECTION>__<KEY>. Raises ConfigurationError, which names every wrong setting with its location.
     """
     text = _read(path) if path else ""
     tables = _parse(path, text)
+    with relative_to(_directory(path, tables)):
+        return _configuration(path, text, tables)
+
+
+def _configuration(path: Path | None, text: str, tables: dict[str, Any]) -> Configuration:
     streams = tables.pop(TABLE, None)
     if streams is None:
         _refuse_unknown_variables(os.environ, ())
@@ -79,7 +84,8 @@ def load_tables(tables: Mapping[str, Any]) -> Configuration:
     Raises ConfigurationError.
     """
     _refuse_unknown_variables(os.environ, ())
-    return Configuration.of(_validated(Settings, tables, Locations(None, "", os.environ)))
+    with relative_to(_directory(None, tables)):
+        return Configuration.of(_validated(Settings, tables, Locations(None, "", os.environ)))
 
 
 def load_for_stream(path: Path | None, stream: str | None) -> Settings:
@@ -100,8 +106,9 @@ def load_for_stream(path: Path | None, stream: str | None) -> Settings:
     else:
         _refuse_unknown_variables(os.environ, ())
     tables.setdefault("kinesis", {}).setdefault("stream", stream)
-    tables = _with_empty_proxies(tables, PREFIX, Settings.model_fields)
-    settings = _validated(Settings, tables, Locations(path, text, os.environ))
+    with relative_to(_directory(path, tables)):
+        tables = _with_empty_proxies(tables, PREFIX, Settings.model_fields)
+        settings = _validated(Settings, tables, Locations(path, text, os.environ))
     found, other = parse_stream(stream)[1], parse_stream(settings.kinesis.stream)[1]
     values = settings.kinesis.model_dump() | {"stream": stream}
     values["region"] = settings.kinesis.region or (None if found else other)
@@ -109,6 +116,21 @@ def load_for_stream(path: Path | None, stream: str | None) -> Settings:
         return settings.model_copy(update={"kinesis": KinesisSettings(**values)})
     except ValidationError as error:
         raise ConfigurationError(f"{stream}: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from None
+
+
+def _directory(path: Path | None, tables: Mapping[str, Any]) -> Path:
+    """Return the directory to which relative paths are relative: [service] directory, else that of the file."""
+    service = tables.get("service")
+    chosen = service.get("directory") if isinstance(service, dict) else None
+    variables = {name.upper(): value for name, value in os.environ.items() if value}
+    chosen = variables.get(variable_of("service", "directory"), chosen)
+    # Another type is refused with the other mistakes.
+    return home_of(path) / chosen if isinstance(chosen, str) else home_of(path)
+
+
+def home_of(path: Path | None) -> Path:
+    """Return the directory of a file of settings; without one, that in which efo is started."""
+    return Path.cwd() if path is None else path.absolute().parent
 
 
 def _each_stream(

@@ -7,12 +7,9 @@ from typing import Annotated, Final, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from efo.errors import ConfigurationError
-from efo_service.config.section import Count, LocalPath, Name, Seconds, Section
+from efo_service.config.section import Count, LocalPath, Location, Name, Seconds, Section
 from efo_service.spark.pipeline.decoding import Decoding
 from efo_service.spark.pipeline.unwrapping import Layer
-
-Location = Annotated[str, Field(min_length=1)]
-"""A directory or a URI that Spark resolves. It is not a Path, which would collapse the two slashes of a URI."""
 
 _RESERVED_SOURCE_OPTIONS: Final = {
     "path": "use [relay] directory instead",
@@ -92,7 +89,9 @@ class PipelineSettings(Section):
         examples=[86400],
     )
     output: Location = Field(
-        "var/parquet", description="Directory or URI of the output files, such as s3a://lake/orders."
+        "var/parquet",
+        validate_default=True,
+        description="Directory or URI of the output files, such as s3a://lake/orders.",
     )
     sink_format: str = Field(
         "parquet", min_length=1, description="Format of Spark's sink: parquet, delta, iceberg, ..."
@@ -104,7 +103,9 @@ class PipelineSettings(Section):
         examples=["lake.kinesis.orders"],
     )
     checkpoint: Location = Field(
-        "var/checkpoint", description="Directory or URI of Spark's checkpoint. It belongs to the output."
+        "var/checkpoint",
+        validate_default=True,
+        description="Directory or URI of Spark's checkpoint. It belongs to the output.",
     )
     trigger_seconds: Seconds = Field(5.0, description="Time between two micro-batches.")
     available_now: bool = Field(default=False, description="Whether to stop after reading the available records.")

@@ -44,6 +44,7 @@ class RelaySettings(Section):
     )
     directory: LogDirectory = Field(
         Path("var/log"),
+        validate_default=True,
         description="Root of the embedded log: a directory, or s3://bucket/prefix, gs://bucket/prefix,"
         " az://container/prefix.",
         examples=["s3://logs/efo"],

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import errno
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Annotated, Any, Final, get_args
 from urllib.parse import urlsplit
@@ -41,25 +44,51 @@ def _check_endpoint(value: str) -> str:
     return value
 
 
+_DIRECTORY: Final[ContextVar[Path | None]] = ContextVar("directory", default=None)
+
+
+@contextmanager
+def relative_to(directory: Path) -> Iterator[None]:
+    """Make relative paths of the settings that are validated in this block relative to a directory, and absolute."""
+    token = _DIRECTORY.set(directory)
+    try:
+        yield
+    finally:
+        _DIRECTORY.reset(token)
+
+
+def absolute(path: str | Path) -> Path:
+    """Return a path of a setting as it is used. Nothing is resolved: symbolic links may change while efo runs."""
+    directory = _DIRECTORY.get()
+    return Path(path) if directory is None else directory / path
+
+
 def _check_path(value: object) -> object:
-    """Refuse what no file system takes as a path, before anything looks for it."""
-    if isinstance(value, (str, Path)):
+    """Refuse what no file system takes as a path, before anything looks for it. Make it absolute."""
+    if isinstance(value, (str, Path)) and str(value) not in {"", _STDOUT}:
         try:
             Path(value).lstat()
         except (OSError, ValueError) as error:
             if isinstance(error, ValueError) or error.errno == errno.ENAMETOOLONG:
                 reason = reason_of(error)
                 raise ValueError(f"{shown(str(value))} is not a path: {reason}") from None
+        return absolute(value)
     return value
 
 
 def _check_log_directory(value: object) -> object:
     """Keep a URL as text, and make all else a path."""
-    return value if isinstance(value, str) and is_url(value) else _check_path(value)
+    if isinstance(value, str):
+        return value if is_url(value) else _check_path(value.removeprefix("file://"))
+    return _check_path(value)
 
 
 def _as_path(value: str | Path) -> str | Path:
     return value if isinstance(value, Path) or is_url(value) else Path(value)
+
+
+def _check_location(value: str) -> str:
+    return value if _SCHEME.match(value) else str(absolute(value))
 
 
 class ProxyValue(SecretStr):
@@ -86,6 +115,9 @@ def proxy_text(*values: ProxyValue | None) -> str | None:
     return next((value.get_secret_value() for value in values if value is not None), None)
 
 
+_STDOUT: Final = "-"
+"""Stands for stdout where a file is expected."""
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _UNCLEAN: Final = (
     "the value has white space around it, or control characters: a value made with `echo` ends with a newline"
 )
@@ -102,6 +134,10 @@ Text = Annotated[str, AfterValidator(_check_text)]
 LocalPath = Annotated[Path, BeforeValidator(_check_path)]
 LogDirectory = Annotated[Path | str, BeforeValidator(_check_log_directory), AfterValidator(_as_path)]
 """A directory, or the URL of a log on an object store as a str."""
+HomeDirectory = Annotated[Path, BeforeValidator(_check_path), AfterValidator(lambda path: _DIRECTORY.get() or path)]
+"""The directory to which relative paths are relative, as it was found before other settings were looked at."""
+Location = Annotated[str, Field(min_length=1), AfterValidator(_check_location)]
+"""A directory, or a URI that Spark resolves. It is not a Path, which would collapse the two slashes of a URI."""
 ExistingFile = Annotated[FilePath, BeforeValidator(_check_path)]
 Endpoint = Annotated[str, AfterValidator(_check_endpoint)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,128}$")]

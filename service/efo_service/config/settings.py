@@ -7,6 +7,7 @@ AWS chain (environment, profile, role), where they can be rotated without efo.
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, field_validator, model_validator
@@ -33,7 +34,17 @@ from efo_service.config.dynamodb import tags_of
 from efo_service.config.leases import LeaseSettings
 from efo_service.config.pipeline import PipelineSettings
 from efo_service.config.relay import RelaySettings
-from efo_service.config.section import Endpoint, ExistingFile, Name, ProxyUrl, Seconds, Section, Text, proxy_text
+from efo_service.config.section import (
+    Endpoint,
+    ExistingFile,
+    HomeDirectory,
+    Name,
+    ProxyUrl,
+    Seconds,
+    Section,
+    Text,
+    proxy_text,
+)
 from efo_service.web.probe import ServiceAddress
 from efo_service.web.tls import TlsFiles
 
@@ -286,6 +297,12 @@ class ServiceSettings(Section):
         description="What the group of the log's and leases' files may do: none, read (for Spark as another user), or"
         " write (also for its reader offsets). Existing files keep their modes.",
     )
+    directory: HomeDirectory = Field(
+        Path(),
+        validate_default=True,
+        description="Directory to which relative paths are relative, such as those of the log and the leases; itself"
+        " relative to the directory of this file, without a file to the one in which efo is started.",
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="Minimum level of log lines: debug, info, warning or error."
     )
@@ -352,10 +369,10 @@ class Settings(BaseSettings):
     kinesis: KinesisSettings
     consumer: ConsumerSettings = ConsumerSettings()
     leases: LeaseSettings = Field(default_factory=LeaseSettings)
-    relay: RelaySettings = RelaySettings()
-    service: ServiceSettings = ServiceSettings()
+    relay: RelaySettings = Field(default_factory=RelaySettings)
+    service: ServiceSettings = Field(default_factory=ServiceSettings)
     cloudwatch: CloudWatchSettings = CloudWatchSettings()
-    pipeline: PipelineSettings = PipelineSettings()
+    pipeline: PipelineSettings = Field(default_factory=PipelineSettings)
 
     @classmethod
     def settings_customise_sources(

@@ -6,13 +6,14 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
 from efo.arn import parse_stream
 from efo.errors import EfoError, LeaseStoreUnavailableError, MissingExtraError
 from efo.leases.inspection import Inspectable
+from efo.leases.opening import make_lease_store
 from efo.leases.store import LeaseStore
 from efo.leases.stores.sqlite.store import SqliteLeaseStore
 from efo.retrying import retry
@@ -20,7 +21,7 @@ from efo.telemetry.outages import Outage
 from efo_service.config.dynamodb import tags_of
 from efo_service.config.section import proxy_text
 from efo_service.config.settings import Settings
-from efo_service.errors import UnavailableError
+from efo_service.errors import NoLeaseStoreError, UnavailableError, UsageError
 from efo_service.telemetry.logs import log_outage
 
 if TYPE_CHECKING:
@@ -61,6 +62,54 @@ async def open_leases(settings: Settings, meter_provider: MeterProvider | None =
 
                 opening = partial(open_leases_beside_log, settings, meter_provider)
                 yield await _retry_until_open(stack, opening, leases.start_seconds)
+
+
+@asynccontextmanager
+async def open_existing_leases(
+    settings: Settings, url: str | None = None, *, creates: bool = False
+) -> AsyncIterator[LeaseStore]:
+    """Open a lease store that exists: a command that only looks must not make one in another directory.
+
+    `url`: the store as the library takes it, instead of [leases]. `creates`: open it even if it is missing. Raises
+    NoLeaseStoreError if the store does not exist, and what `open_leases` raises.
+    """
+    found = inspectable_leases(settings) if url is None else _by_url(settings, url)
+    if not (creates or (await found.inspect()).exists):
+        raise NoLeaseStoreError(
+            f"there is no lease store: {name_of_store(settings, url)} does not exist: name the configuration"
+            " (--config) or the store (--leases) of the workers"
+        )
+    async with open_leases(settings) if url is None else _by_url(settings, url) as store:
+        yield store
+
+
+def name_of_store(settings: Settings, url: str | None = None) -> str:
+    """Return a lease store's place, as an operator knows it: the absolute path of a file, or a server without secrets.
+
+    `url`: the store as the library takes it, instead of [leases].
+    """
+    leases = settings.leases
+    if url is not None:
+        store = _by_url(settings, url)
+        return str(store.path.absolute()) if isinstance(store, SqliteLeaseStore) else url.partition(":")[0]
+    match leases.store:
+        case "sqlite":
+            return str(leases.path)
+        case "dynamodb":
+            return f"DynamoDB's table {leases.dynamodb.table or settings.consumer.application}"
+        case "log":
+            return f"the document beside the log {settings.relay.directory}"
+        case store:
+            return f"the {store} server of [leases] url"
+
+
+def _by_url(settings: Settings, url: str) -> Any:
+    kinesis = settings.kinesis
+    region = kinesis.region or parse_stream(kinesis.stream)[1]
+    store = make_lease_store(url, settings.consumer.application, kinesis.stream_name, region, kinesis.proxy)
+    if not hasattr(store, "inspect"):
+        raise UsageError("--leases memory: such leases are those of one process: nobody else sees them")
+    return store
 
 
 def inspectable_leases(settings: Settings) -> Inspectable:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import Final, Literal
 
 import msgspec
@@ -20,6 +19,7 @@ from efo.protocol.identity import are_same
 from efo.settings import pinned
 from efo.text import decode
 from efo_service.errors import UsageError
+from efo_service.times import parse_time
 
 EXPORT_VERSION: Final = 2
 """Since 2, a lease names its stream, and since when its records are unread. Both versions are read."""
@@ -96,8 +96,11 @@ class Target:
     starts_at: float | None = None
 
 
-def parse_target(text: str) -> Target:
-    """Return the target of the option `--to`. `resolve_time` sets the time of LATEST. Raises UsageError."""
+def parse_target(text: str, now: float) -> Target:
+    """Return the target of the option `--to`. `resolve_time` sets the time of LATEST. Raises UsageError.
+
+    `now`: seconds since the epoch, for a time like -15m.
+    """
     match text.lower():
         case "trim_horizon":
             return Target(Checkpoint.TRIM_HORIZON)
@@ -105,16 +108,12 @@ def parse_target(text: str) -> Target:
             return Target(Checkpoint.LATEST)
     if text.isascii() and text.isdigit() and len(text) <= MAX_SEQUENCE_DIGITS:
         return Target(Checkpoint(text))
-    try:
-        time = datetime.fromisoformat(text)
-    except ValueError:
-        time = None
-    if time is None or time.tzinfo is None:
+    if (at := parse_time(text, now)) is None:
         raise UsageError(
-            f"--to {text}: expected trim_horizon, latest, a time with a time zone like 2026-01-31T12:00:00Z, or the "
-            "sequence number of the last record that is done"
+            f"--to {text}: expected trim_horizon, latest, a time with a time zone like 2026-01-31T12:00:00Z, how long "
+            "ago like -15m, or the sequence number of the last record that is done"
         )
-    return Target(Checkpoint.AT_TIMESTAMP, time.timestamp())
+    return Target(Checkpoint.AT_TIMESTAMP, at)
 
 
 def resolve_time(target: Target, now: float) -> Target:

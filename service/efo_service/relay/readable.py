@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from efo.model import Lease
 from efo_service.relay.log.catalog import Adoption, Catalog
-from efo_service.relay.log.inspection import TopicState, Verification
+from efo_service.relay.log.inspection import LiveFile, TopicState, Verification
 from efo_service.relay.log.reader_offsets import ReaderCommit
 from efo_service.relay.object_store.url import StoreUrl
 
@@ -81,8 +81,16 @@ class ReadableLog(Protocol):
         """Write durably that a reader is done with all records before these offsets."""
         ...
 
+    def remove_reader(self, topic: str, name: str) -> bool:
+        """Forget a reader, durably, so that retention waits for it no more. Return whether there was one."""
+        ...
+
     def inspect(self, topic: str) -> TopicState:
         """Return the state of a topic, without reading all of it."""
+        ...
+
+    def live_files(self, topic: str) -> Iterator[LiveFile]:
+        """Yield the files of a topic that have records for readers, by partition and offset."""
         ...
 
     def verify(self, topic: str, on_segment: Callable[[Verification], None]) -> Verification:

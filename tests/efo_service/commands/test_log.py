@@ -189,3 +189,39 @@ def test_export_ends_with_an_error_at_a_hole_unless_gaps_are_allowed(root, capsy
     shown = capsys.readouterr()
     assert [json.loads(line)["offset"] for line in shown.out.splitlines()] == [0, 1, 2, 4]
     assert "0: the offsets 3 to 3 are missing" in shown.err
+
+
+def test_export_takes_the_only_topic_and_names_them_if_there_are_several(root, capsys) -> None:
+    assert call(["log", "export", "--directory", str(root), "--start", "2"]) == Exit.OK
+    assert json.loads(capsys.readouterr().out)["offset"] == 2
+    open_partition(root, "clicks", "clicks", "shardId-000000000000", lambda: 1.0).close()
+    assert call(["log", "export", "--directory", str(root)]) == Exit.USAGE
+    assert "has 2 topics: choose one with --topic: clicks, orders" in capsys.readouterr().err
+
+
+def test_the_live_files_are_listed_for_other_tools(root, capsys, monkeypatch) -> None:
+    [segment] = list_segments(root / "orders" / "0")
+    monkeypatch.chdir(root.parent)
+    assert call(["log", "segments", "--directory", "log"]) == Exit.OK
+    assert capsys.readouterr().out == f"{segment.path}\n"
+    assert call(["log", "segments", "--directory", str(root), "--topic", "orders", "--json"]) == Exit.OK
+    assert json.loads(capsys.readouterr().out) == {
+        "partition": 0,
+        "shard_id": "shardId-000000000000",
+        "start": 0,
+        "end": 3,
+        "size": segment.path.stat().st_size,
+        "name": str(segment.path),
+    }
+
+
+def test_readers_are_listed_and_removed(root, capsys) -> None:
+    of = ["--directory", str(root)]
+    assert call(["log", "readers", "list", *of]) == Exit.OK
+    assert "billing" in capsys.readouterr().out
+    assert call(["log", "readers", "remove", "biling", "--yes", *of]) == Exit.USAGE
+    assert "has no reader 'biling': it has billing" in capsys.readouterr().err
+    assert call(["log", "readers", "remove", "billing", "--yes", *of, "--json"]) == Exit.OK
+    assert json.loads(capsys.readouterr().out) == {"removed": "billing"}
+    assert call(["log", "readers", "list", *of, "--json"]) == Exit.OK
+    assert json.loads(capsys.readouterr().out)["readers"] == []

@@ -9,6 +9,7 @@ import pytest
 from efo_service.cli import call
 from efo_service.exit_codes import Exit
 from efo_service.relay.object_log import readable
+from efo_service.relay.object_store.url import log_root
 from tests.efo_service.relay.object_log.logs import SHARD, Log
 
 URL = "s3://logs/efo"
@@ -35,6 +36,19 @@ def test_inspect_verify_and_export_read_it(log, capsys) -> None:
     assert "6 records in 2 segments verified: no problems" in capsys.readouterr().out
     assert call(["log", "export", "--topic", "orders", "--directory", URL, "--start", "4"]) == Exit.OK
     assert [json.loads(line)["offset"] for line in capsys.readouterr().out.splitlines()] == [4, 5]
+
+
+def test_its_live_files_are_listed_and_its_readers_removed(log, capsys) -> None:
+    assert call(["log", "segments", "--directory", URL, "--json"]) == Exit.OK
+    files = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(one["start"], one["end"]) for one in files] == [(0, 3), (3, 6)]
+    keys = [one["name"].removeprefix(f"{log.memory.name}/") for one in files]
+    assert [len(log.memory.objects[key].content) for key in keys] == [one["size"] for one in files]
+    readable.ObjectLog(log_root(URL)).commit_reader("orders", "billing", {0: 1}, 1.0)
+    assert call(["log", "readers", "remove", "billing", "--yes", "--directory", URL]) == Exit.OK
+    capsys.readouterr()
+    assert call(["log", "readers", "list", "--directory", URL, "--json"]) == Exit.OK
+    assert json.loads(capsys.readouterr().out)["readers"] == []
 
 
 def test_verify_compares_the_leases_and_names_what_is_deleted(log, capsys, monkeypatch, tmp_path) -> None:

@@ -219,8 +219,71 @@ def test_consumers_are_registered_listed_and_deregistered(kinesis, efo, capsys):
     assert "billing" in capsys.readouterr().out
     assert efo("consumers", "janitor", "--match", "*", "--older-than", "1", "--yes")[1] == {"deregistered": []}
     assert efo("consumers", "janitor", "--match", "*", "--older-than", "0")[0] == Exit.USAGE
-    assert efo("consumers", "janitor", "--match", "*", "--older-than", "0", "--yes")[1] == {"deregistered": ["billing"]}
+    for command in (("janitor", "--match", "*", "--older-than", "0"), ("deregister", "billing"), ("deregister", "efo")):
+        code, output, stderr = efo("consumers", *command, "--yes")
+        assert (code, output) == (Exit.USAGE, None)
+        assert "nothing shows whether workers use them" in stderr
+    found = efo("consumers", "janitor", "--match", "*", "--older-than", "0", "--yes", "--force")
+    assert found[1] == {"deregistered": ["billing"]}
+    assert efo("consumers", "deregister", "efo", "--yes", "--force")[1] == {"deregistered": ["efo"]}
+
+
+def test_a_consumer_of_dead_workers_is_deregistered_and_that_of_living_ones_is_not(efo, with_store, tmp_path):
+    async def create(store):
+        await store.create(Lease(FIRST, Checkpoint("5"), owner="dead", counter=3))
+
+    with_store(create)
+    efo("consumers", "register")
+    code, _, stderr = efo("consumers", "deregister", "efo", "--yes", "--leases", f"{tmp_path}/elsewhere.sqlite")
+    assert code == Exit.USAGE
+    assert f"{tmp_path}/elsewhere.sqlite has no leases" in stderr
     assert efo("consumers", "deregister", "efo", "--yes")[1] == {"deregistered": ["efo"]}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("leases", "list"),
+        ("leases", "show", FIRST),
+        ("leases", "export"),
+        ("leases", "release", "--all", "--yes"),
+        ("leases", "reset", "--all", "--to", "-1h", "--yes"),
+        ("leases", "delete", "--all", "--yes"),
+        ("shards",),
+    ],
+)
+def test_a_command_beside_the_workers_directory_fails_and_creates_nothing(command, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("EFO_LEASES__PATH")
+    assert call([*command]) == Exit.USAGE
+    assert f"{tmp_path}/var/leases.sqlite does not exist" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_export_of_no_leases_writes_nothing(leases, efo, tmp_path, capsys):
+    assert leases()
+    assert call(["leases", "export", "--application", "other", "--output", f"{tmp_path}/backup.json"]) == Exit.USAGE
+    assert "has no leases of the application other on the stream orders" in capsys.readouterr().err
+    assert not (tmp_path / "backup.json").exists()
+
+
+def test_the_leases_of_a_program_are_read_without_a_configuration(tmp_path, monkeypatch, efo):
+    for name in ("EFO_KINESIS__STREAM", "EFO_LEASES__PATH"):
+        monkeypatch.delenv(name)
+
+    async def create():
+        async with SqliteLeaseStore(tmp_path / "app.sqlite", "billing", "orders") as store:
+            await store.create(Lease(FIRST, Checkpoint("5")))
+
+    trio.run(create)
+    of = ("--application", "billing", "--stream", "orders", "--leases", f"sqlite:{tmp_path}/app.sqlite")
+    code, output, _ = efo("leases", "list", *of)
+    assert (code, [lease["lease_key"] for lease in output.pop("leases")]) == (Exit.OK, [FIRST])
+    assert output == {"application": "billing", "stream": "orders", "store": f"{tmp_path}/app.sqlite"}
+    nodes = efo("shards", *of, "--no-lag")[1]["shards"]
+    assert [node["checkpoint"] for node in nodes if node["shard_id"] == FIRST] == ["5"]
+    assert efo("leases", "reset", "--all", "--to", "-15m", "--yes", *of)[0] == Exit.OK
+    assert efo("leases", "list", *of)[1]["leases"][0]["checkpoint"] == "AT_TIMESTAMP"
 
 
 EVIL = "\x1b]0;owned\x07shard\x1b[2J\r\n\x9b2J\u202e\x7f"

@@ -9,9 +9,10 @@ import pytest
 from efo.errors import ConfigurationError
 from efo.model import Position
 from efo_service.config.loading import load, load_all
-from efo_service.config.rendering import defaults, resolved, to_toml
+from efo_service.config.rendering import changed, defaults, resolved, resolved_all, to_toml
 from efo_service.config.section import proxy_text
 from efo_service.config.settings import Settings
+from efo_service.config.streams import Configuration
 from tests.paths import ROOT
 
 ARN = "arn:aws:kinesis:eu-west-1:123456789012:stream/orders"
@@ -324,7 +325,35 @@ def test_the_example_files_load(name):
 
 
 def test_efo_full_toml_has_the_default_values(load_text):
-    assert resolved(load(ROOT / "config/efo.full.toml")) == resolved(load_text('[kinesis]\nstream = "orders"'))
+    full, empty = load(ROOT / "config/efo.full.toml"), load_text('[kinesis]\nstream = "orders"')
+    for settings in (full, empty):
+        configuration = Configuration.of(settings)
+        assert changed(configuration, configuration.service.directory) == {"kinesis": {"stream": "orders"}}
+    assert resolved(full).keys() == resolved(empty).keys()
+
+
+def test_relative_paths_are_relative_to_the_file_and_not_to_where_efo_is_started(load_text, tmp_path, monkeypatch):
+    text = '[kinesis]\nstream = "s"\n[relay]\ndirectory = "../log"\n[pipeline]\noutput = "s3a://a/b"'
+    monkeypatch.chdir("/")
+    settings = load_text(text)
+    assert settings.leases.path == tmp_path / "var/leases.sqlite"
+    assert settings.relay.directory == tmp_path / "../log"
+    assert (settings.pipeline.output, settings.pipeline.checkpoint) == ("s3a://a/b", f"{tmp_path}/var/checkpoint")
+    monkeypatch.setenv("EFO_SERVICE__DIRECTORY", "/srv")
+    assert load_text(text).leases.path == Path("/srv/var/leases.sqlite")
+    assert load_text(f'{text}\n[service]\ndirectory = "data"').leases.path == Path("/srv/var/leases.sqlite")
+    monkeypatch.delenv("EFO_SERVICE__DIRECTORY")
+    assert load_text(f'{text}\n[service]\ndirectory = "data"').leases.path == tmp_path / "data/var/leases.sqlite"
+
+
+def test_what_differs_from_the_defaults_and_what_is_not_set_can_be_shown(load_text):
+    loaded = load_text('[kinesis]\nstream = "s"\n[leases]\npath = "var/leases.sqlite"\n[service]\nport = 1')
+    configuration = Configuration.of(loaded)
+    service = {"port": 1}
+    assert changed(configuration, configuration.service.directory) == {"kinesis": {"stream": "s"}, "service": service}
+    other = changed(configuration, Path("/etc"))["service"]
+    assert other == {**service, "directory": str(configuration.service.directory)}
+    assert "# retention_hours is not set: forever.\n" in to_toml(resolved_all(configuration, unset=True))
 
 
 def test_the_output_of_check_config_loads_to_the_same_settings(load_text, tmp_path, monkeypatch):

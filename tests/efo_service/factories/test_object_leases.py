@@ -51,7 +51,7 @@ def opened(monkeypatch) -> list:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", r'\[relay\] directory is var/log, on a local disk: use store = "sqlite"'),
+        ("", r'\[relay\] directory is .*/var/log, on a local disk: use store = "sqlite"'),
         ('[relay]\ndirectory = "/var/lib/efo"', r"\[relay\] directory is /var/lib/efo, on a local disk"),
         ('[relay]\nsink = "kafka"', r'\[relay\] sink is "kafka": use sqlite, dynamodb, postgres or redis'),
         ('[relay]\nsink = "jsonl"\ndirectory = "s3://logs/efo"', r'\[relay\] sink is "jsonl"'),

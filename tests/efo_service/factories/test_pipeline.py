@@ -88,6 +88,7 @@ def test_output_and_checkpoint_are_paths_or_uris(location, tmp_path) -> None:
         f'[kinesis]\nstream = "orders"\n[pipeline]\noutput = "{location}"\ncheckpoint = "{location}-state/"\n'
     )
     loaded = load(file)
+    location = location if ":" in location else str(tmp_path / location)
     assert resolved(loaded)["pipeline"]["output"] == location
     pipeline = pipeline_settings(loaded)
     assert pipeline.output_of("records") == f"{location}/records"

@@ -116,6 +116,11 @@ class SqliteLeaseStore(RowStore):
         self._lease_scope.ensure(application, stream)
 
     @property
+    def path(self) -> Path:
+        """The file."""
+        return self._path
+
+    @property
     def is_open(self) -> bool:
         """Whether the store is open."""
         return self._connection is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from efo.model import Checkpoint
 from efo_service.relay.errors import LogIncompleteError, LogOwnerError, SegmentGoneError, SinkError, os_errors
-from efo_service.relay.log.catalog import topic_directory
+from efo_service.relay.log.catalog import read_catalog, topic_directory
 from efo_service.relay.log.consistency import emptied_messages, read_checked_catalog, readers_ahead
 from efo_service.relay.log.fencing import read_epoch
 from efo_service.relay.log.reader_offsets import ReaderCommit, read_readers
@@ -50,6 +50,28 @@ class PartitionState:
     oldest_commit: float | None
     newest_commit: float | None
     epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class LiveFile:
+    """A file with records that readers get: `start` to `end` - 1 are their offsets, `name` is its path or URL."""
+
+    partition: int
+    shard_id: str
+    start: int
+    end: int
+    size: int
+    name: str
+
+
+def live_files(root: Path, topic: str) -> Iterator[LiveFile]:
+    """Yield the current segments of a topic, by partition and offset. Raises TopicNotFoundError and SinkError.
+
+    A compaction may supersede one at any time; its file then stays for a minute (maintenance.GRACE_SECONDS).
+    """
+    for number, shard_id in read_catalog(root, topic).shards.items():
+        for segment in split_superseded(all_segments(topic_directory(root, topic) / str(number)))[0]:
+            yield LiveFile(number, shard_id, segment.base, segment.end, _size(segment), str(segment.path))
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,12 +150,18 @@ def reader_state(reader: ReaderCommit, partitions: tuple[PartitionState, ...]) -
 
 @dataclass(slots=True)
 class Verification:
-    """The result of a verification. `problems`: messages that say what is wrong, where, and what to do."""
+    """The result of a verification. `problems`: messages that say what is wrong, where, and what to do.
 
-    segments: int
-    records: int
-    size: int
-    problems: list[str]
+    `segments`, `records` and `size` (bytes) are what readers get. `superseded`: segments that were compacted, whose
+    records are counted in what replaces them; `superseded_size`: their bytes.
+    """
+
+    segments: int = 0
+    records: int = 0
+    size: int = 0
+    superseded: int = 0
+    superseded_size: int = 0
+    problems: list[str] = field(default_factory=list)
 
 
 def verify_topic(root: Path, topic: str, on_segment: Callable[[Verification], None] = lambda _: None) -> Verification:
@@ -142,7 +170,7 @@ def verify_topic(root: Path, topic: str, on_segment: Callable[[Verification], No
     Damage is returned as a problem, not raised, and so is what the catalog, the directories and the readers prove to be
     missing. Writers and maintenance may run meanwhile.
     """
-    found = Verification(0, 0, 0, [])
+    found = Verification()
     try:
         catalog, uncatalogued = read_checked_catalog(root, topic)
     except LogIncompleteError as error:
@@ -203,7 +231,7 @@ class _Verifier:
                     self._found.problems.append(_NO_EPOCH.format(self._directory))
                 for segment in superseded:
                     with suppress(SegmentGoneError):  # maintenance may remove it at any time
-                        self._verify(segment, None)
+                        self._verify(segment, None, is_superseded=True)
                 return
             listings_left = listings_left - 1 if self._at == before else MAX_LISTINGS
         self._found.problems.append(f"{self._directory}: segments after offset {self._at} are listed but do not exist")
@@ -216,7 +244,7 @@ class _Verifier:
         self._at = segment.end
         self._last = self._last if origin is None else origin.last
 
-    def _verify(self, segment: Segment, last: Checkpoint | None) -> Origin | None:
+    def _verify(self, segment: Segment, last: Checkpoint | None, *, is_superseded: bool = False) -> Origin | None:
         """Read the segment after the position `last`, add it to the result, and return its origin, None if damaged.
 
         Raises SegmentGoneError.
@@ -229,9 +257,13 @@ class _Verifier:
         except SinkError as error:
             found.problems.append(str(error))
             return None
-        found.segments += 1
-        found.records += batch.num_rows
-        found.size += _size(segment)
+        if is_superseded:
+            found.superseded += 1
+            found.superseded_size += _size(segment)
+        else:
+            found.segments += 1
+            found.records += batch.num_rows
+            found.size += _size(segment)
         found.problems += _problems(segment, batch, origin, last, (self._stream, self._shard_id))
         self._on_segment(found)
         return origin

@@ -11,7 +11,7 @@ import pyarrow as pa
 from efo.model import Lease
 from efo_service.relay.log import adoption, catalog, consistency, inspection, reader_offsets
 from efo_service.relay.log.catalog import Adoption, Catalog, topic_directory
-from efo_service.relay.log.inspection import TopicState, Verification
+from efo_service.relay.log.inspection import LiveFile, TopicState, Verification
 from efo_service.relay.log.reader_offsets import ReaderCommit
 from efo_service.relay.log.segments import last_segment, list_segments, read_parts
 from efo_service.relay.log.times import first_offset
@@ -92,9 +92,17 @@ class LocalLog:
         """Write the offsets of a reader."""
         reader_offsets.commit_reader(self.root, topic, name, offsets, now)
 
+    def remove_reader(self, topic: str, name: str) -> bool:
+        """Forget a reader."""
+        return reader_offsets.remove_reader(self.root, topic, name)
+
     def inspect(self, topic: str) -> TopicState:
         """Return the state of a topic."""
         return inspection.inspect_topic(self.root, topic)
+
+    def live_files(self, topic: str) -> Iterator[LiveFile]:
+        """Yield the current segments."""
+        return inspection.live_files(self.root, topic)
 
     def verify(self, topic: str, on_segment: Callable[[Verification], None]) -> Verification:
         """Read every byte of a topic."""

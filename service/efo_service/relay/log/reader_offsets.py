@@ -4,7 +4,8 @@
 
 A reader with a name commits here, per partition, the offset of the next record that it may still ask for. A partition
 that is not in the file counts as 0. The offsets may be too low, but never too high. The file of a reader that does not
-come back keeps its records from expiring until an operator deletes it.
+come back keeps its records from expiring until an operator removes it
+(`efo log readers remove`).
 """
 
 from __future__ import annotations
@@ -67,6 +68,18 @@ def commit_reader(root: Path, topic: str, name: str, offsets: Mapping[int, int],
                 sync(file)
             temporary.rename(path)
         sync_directory(directory)
+
+
+def remove_reader(root: Path, topic: str, name: str) -> bool:
+    """Remove the file of a reader, durably. Return whether there was one. Raises ConfigurationError and SinkError."""
+    path = topic_directory(root, topic) / READERS / f"{check_reader(name)}.json"
+    with os_errors("remove", path):
+        try:
+            path.unlink()
+        except FileNotFoundError:
+            return False
+        sync_directory(path.parent)
+    return True
 
 
 def read_readers(root: Path, topic: str) -> list[ReaderCommit]:

@@ -10,8 +10,9 @@ import pyarrow as pa
 
 from efo.model import Checkpoint
 from efo_service.relay.errors import LogIncompleteError, SegmentGoneError, SinkError
-from efo_service.relay.log.inspection import PartitionState, TopicState, Verification, reader_state
+from efo_service.relay.log.inspection import LiveFile, PartitionState, TopicState, Verification, reader_state
 from efo_service.relay.object_log import keys
+from efo_service.relay.object_log.catalog import read_catalog
 from efo_service.relay.object_log.codec import checkpoint
 from efo_service.relay.object_log.consistency import (
     emptied_messages,
@@ -62,13 +63,34 @@ def _inspect(partition: Partition, shard_id: str) -> PartitionState:
     )
 
 
+def live_files(store: Store, topic: str) -> Iterator[LiveFile]:
+    """Yield the objects of a topic that have records for readers, by partition and offset. Raises SinkError and kinds.
+
+    The live commits cost a request each. A compaction may replace an object at any time.
+    """
+    catalog = read_catalog(store, topic)
+    for number, shard_id in catalog.shards.items():
+        partition = partition_of(store, topic, number, catalog)
+        if partition.read_head() is None:
+            continue
+        head, newest = partition.live_end()
+        for one in head.segments:
+            name = f"{store.name}/{one.key}"
+            yield LiveFile(number, shard_id, one.base, one.end, one.size, name)
+        for at in range(head.next, head.next if newest is None else newest.number + 1):
+            read = partition.read_commit(at)
+            if read.batch.num_rows:
+                name = f"{store.name}/{keys.commit(topic, number, at)}"
+                yield LiveFile(number, shard_id, read.header.base, read.header.end, read.stored.size, name)
+
+
 def verify_topic(store: Store, topic: str, on_segment: Callable[[Verification], None] = lambda _: None) -> Verification:
     """Read every byte of a topic; call `on_segment` after each object. Raises TopicNotFoundError and LogError.
 
     Damage is returned as a problem, not raised, and so is what the catalog, the partitions and the readers prove to be
     missing. Writers and maintenance may run meanwhile.
     """
-    found = Verification(0, 0, 0, [])
+    found = Verification()
     try:
         catalog, uncatalogued = read_checked_catalog(store, topic)
     except LogIncompleteError as error:

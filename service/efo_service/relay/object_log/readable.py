@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from efo.model import Lease
 from efo_service.relay.log.catalog import Adoption, Catalog
-from efo_service.relay.log.inspection import TopicState, Verification
+from efo_service.relay.log.inspection import LiveFile, TopicState, Verification
 from efo_service.relay.log.reader_offsets import ReaderCommit
 from efo_service.relay.log.segments import SCHEMA
 from efo_service.relay.object_log import catalog as catalogs
@@ -141,9 +141,17 @@ class ObjectLog:
         """Write the offsets of a reader."""
         reader_offsets.commit_reader(self._store, topic, name, offsets, now)
 
+    def remove_reader(self, topic: str, name: str) -> bool:
+        """Forget a reader."""
+        return reader_offsets.remove_reader(self._store, topic, name)
+
     def inspect(self, topic: str) -> TopicState:
         """Return the state of a topic."""
         return inspection.inspect_topic(self._store, topic)
+
+    def live_files(self, topic: str) -> Iterator[LiveFile]:
+        """Yield the objects with records."""
+        return inspection.live_files(self._store, topic)
 
     def verify(self, topic: str, on_segment: Callable[[Verification], None]) -> Verification:
         """Read every byte of a topic."""

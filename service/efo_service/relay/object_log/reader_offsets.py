@@ -23,6 +23,15 @@ def commit_reader(store: Store, topic: str, name: str, offsets: Mapping[int, int
     update(store, keys.reader(topic, check_reader(name)), change)
 
 
+def remove_reader(store: Store, topic: str, name: str) -> bool:
+    """Remove a reader, durably. Return whether there was one. Raises ConfigurationError and SinkError."""
+    key = keys.reader(topic, check_reader(name))
+    was_there = store.get(key) is not None
+    if was_there:
+        store.delete([key])
+    return was_there
+
+
 def read_readers(store: Store, topic: str) -> list[ReaderCommit]:
     """Return the topic's readers, ordered by name. It costs a listing, and a request for each. Raises SinkError."""
     listed = sorted(one.key for one in store.keys(f"{topic}/{keys.READERS}/") if one.key.endswith(".json"))

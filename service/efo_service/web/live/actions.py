@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from typing import Literal, Protocol
 
 import msgspec
@@ -11,6 +13,7 @@ import structlog
 from efo.errors import ConfigurationError, EfoError
 from efo.model import Checkpoint, is_decimal
 from efo.settings import PositionLike, parse_position
+from efo_service.times import parse_time
 
 ActionName = Literal["pause", "resume", "seek", "release"]
 
@@ -98,8 +101,12 @@ def seek_target(text: str) -> Checkpoint | PositionLike:
     text = text.strip()
     if is_decimal(text):
         return Checkpoint(text)
+    if (ago := parse_time(text, time.time())) is not None:
+        return parse_position(datetime.fromtimestamp(ago, UTC), "seek position")
     if not text:
-        raise ConfigurationError("a seek needs a place: trim_horizon, latest, a time or a sequence number")
+        raise ConfigurationError(
+            "a seek needs a place: trim_horizon, latest, a time, how long ago like -15m, or a sequence number"
+        )
     return parse_position(text, "seek position")
 
 
