@@ -19,10 +19,11 @@ COPY requirements/uv.txt requirements/build.txt requirements/
 RUN python -m pip install --no-cache-dir --require-hashes -r requirements/uv.txt
 
 FROM build AS wheel
-COPY pyproject.toml README.md LICENSE pyspark_efo.py pyspark_kinesis.py ./
+COPY pyproject.toml hatch_build.py README.md LICENSE pyspark_efo.py pyspark_kinesis.py ./
 COPY efo efo
 COPY service service
-RUN uv build --quiet --wheel --build-constraints requirements/build.txt --require-hashes --out-dir /dist
+ARG REVISION=unknown
+RUN EFO_COMMIT="${REVISION}" uv build --quiet --wheel --build-constraints requirements/build.txt --require-hashes --out-dir /dist
 
 # Dependencies before the wheel: this layer is rebuilt only when the locked requirements change.
 FROM build AS service-prefix

@@ -24,13 +24,15 @@ from efo_service.drain import Drain
 from efo_service.streams.keeper import StreamKeeper
 from efo_service.streams.page import StreamsPage
 from efo_service.streams.parts import PARTS, Parts
-from efo_service.streams.reload import watch_reloads
+from efo_service.streams.reload import Reloading, watch_reloads, watch_secrets
 from efo_service.streams.report import StreamsReport
 from efo_service.streams.run import StreamRun
+from efo_service.telemetry.logs import LevelName, set_level
 from efo_service.telemetry.sdk import Telemetry
-from efo_service.version import VERSION
+from efo_service.version import VERSION, commit
 from efo_service.web.app import create_app
 from efo_service.web.page_routes import Page
+from efo_service.web.process_problems import ProcessProblems
 from efo_service.web.readiness import measure_readiness
 from efo_service.web.security.access import Access
 from efo_service.web.security.guard import Guard
@@ -43,30 +45,38 @@ async def run(
     *,
     parts: Parts = PARTS,
     reload: Callable[[], Configuration] | None = None,
+    on_hangup: bool = True,
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Run the service until SIGTERM or SIGINT. `task_status` gets the URL of health and metrics.
 
-    `reload`: reads the configuration again at SIGHUP; None: that signal keeps its meaning. Raises EfoError if something
-    that the service needs is unavailable, DrainDeadlineError if the drain was cut short.
+    `reload`: reads the configuration again, when a file of a secret changes and, if `on_hangup`, at SIGHUP. Raises
+    EfoError if something that the service needs is unavailable, DrainDeadlineError if the drain was cut short.
     """
     log = structlog.get_logger()
     service = configuration.service
     keeper = StreamKeeper(configuration, partial(StreamRun, telemetry=telemetry, parts=parts))
-    report = StreamsReport(keeper)
+    problems = ProcessProblems()
+    problems.measure(telemetry.meter_provider)
+    report = StreamsReport(keeper, problems)
     measure_readiness(report.readiness, telemetry.meter_provider)
+    guard = guard_of(service)
     drain = Drain(service.drain_seconds)
     with collapse_groups():
         async with trio.open_nursery() as outer:
             await outer.start(drain.watch, keeper.start_draining)
             if reload is not None:
-                await outer.start(watch_reloads, keeper, reload)
+                reloading = Reloading(keeper, reload, problems, partial(take_tokens, guard))
+                outer.start_soon(watch_secrets, reloading, lambda: keeper.configuration.secret_files)
+                if on_hangup:
+                    await outer.start(watch_reloads, reloading)
             page = StreamsPage(keeper)
             app = create_app(
-                report, telemetry.registry, report.status, Page(page.snapshot, page.perform), guard_of(service)
+                report, telemetry.registry, report.status, Page(page.snapshot, page.perform, _set_level), guard
             )
-            url = await outer.start(partial(serve, app, service.host, service.port, tls=service.tls))
-            log.info("started", version=VERSION, url=url, **_names(configuration))
+            serving = partial(serve, app, service.host, service.port, tls=service.tls, problems=problems)
+            url = await outer.start(serving)
+            log.info("started", version=VERSION, commit=commit(), url=url, **_names(configuration))
             task_status.started(url)
             with drain.scope:
                 drain.finish_with(keeper.drain)
@@ -78,7 +88,16 @@ async def run(
 
 def guard_of(settings: ServiceSettings) -> Guard:
     """Return who may read the status and act."""
-    return Guard(Access(settings.token.get_secret_value() if settings.token else None))
+    return Guard(Access(*settings.tokens))
+
+
+def take_tokens(guard: Guard, settings: ServiceSettings) -> None:
+    """Let the tokens of other settings in from now on, and those before no more."""
+    guard.access = Access(*settings.tokens)
+
+
+async def _set_level(level: LevelName) -> None:
+    set_level(level)
 
 
 def _names(configuration: Configuration) -> dict[str, object]:

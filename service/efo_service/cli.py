@@ -17,7 +17,7 @@ except ImportError as error:
 
 from efo_service.exit_codes import Exit, report
 from efo_service.memory import forbid_core_files
-from efo_service.version import VERSION
+from efo_service.version import version_text
 
 app = App(
     name="efo",
@@ -25,7 +25,7 @@ app = App(
     help_epilogue="Exit codes: 0 success, 64 usage, 69 something that efo needs is unavailable, 70 internal error, "
     "75 drain cut short, 78 configuration, 130 interrupted.",
     help_format="plaintext",
-    version=VERSION,
+    version=version_text,
     suppress_keyboard_interrupt=False,  # `call` reports it
 )
 
@@ -295,6 +295,13 @@ _HELP: Final = {
 
         Example: efo healthcheck --config config/efo.toml --ready
         """,
+    "log-level": """
+        Change the level of the log of a running service, or of all workers of a supervisor, until it is started again.
+
+        It needs the token of the service ([service] token). The level of the configuration changes by SIGHUP.
+
+        Example: efo log-level debug --config config/efo.toml
+        """,
     "completion": """
         Print a script that completes efo's commands and options in bash, zsh or fish.
 
@@ -315,7 +322,7 @@ _HELP: Final = {
         Example: efo top --config config/efo.toml --sort rate
         """,
     "version": """
-        Print the version.
+        Print the version, and the commit that it was built from.
 
         Example: efo version --json
         """,

@@ -64,9 +64,9 @@ def run(
         is_supervised = bool(os.environ.get(SUPERVISED))
         if is_supervised:
             threading.Thread(target=drain_when_orphaned, daemon=True).start()
-        reload = None if config is None else partial(_load_again, config, is_one_of_several=is_supervised)
+        reload = partial(_load_again, config, is_one_of_several=is_supervised)
         with telemetry(configuration.worker_id or "") as sdk:
-            trio.run(partial(app.run, configuration, sdk, reload=reload))
+            trio.run(partial(app.run, configuration, sdk, reload=reload, on_hangup=config is not None))
     return Exit.OK
 
 
@@ -74,10 +74,12 @@ def _supervise(configuration: Configuration, config: Path | None, workers: int) 
     _refuse_files_of_one_process(configuration, f"--workers {workers}")
     arguments = [] if config is None else ["--config", str(config)]
     command = efo_command("run", *arguments)
-    return trio.run(Supervisor(configuration, command, workers, forwards_reloads=config is not None).run)
+    load = partial(load_all, config)
+    supervisor = Supervisor(configuration, command, workers, forwards_reloads=config is not None, load=load)
+    return trio.run(supervisor.run)
 
 
-def _load_again(config: Path, *, is_one_of_several: bool) -> Configuration:
+def _load_again(config: Path | None, *, is_one_of_several: bool) -> Configuration:
     configuration = load_all(config)
     if is_one_of_several:
         _refuse_files_of_one_process(configuration, "--workers")

@@ -7,10 +7,11 @@ import platform
 import sys
 
 from efo_service.commands.options import Json
-from efo_service.version import VERSION
+from efo_service.version import VERSION, commit, version_text
 
 
 def version(*, as_json: Json = False) -> None:
-    """Print the version."""
-    text = json.dumps({"efo": VERSION, "python": platform.python_version()}) if as_json else f"efo {VERSION}"
+    """Print the version, and the commit that it was built from."""
+    values = {"efo": VERSION, "commit": commit(), "python": platform.python_version()}
+    text = json.dumps(values) if as_json else f"efo {version_text()}"
     sys.stdout.write(text + "\n")

@@ -22,6 +22,7 @@ from efo.text import decode
 from efo_service.config.clashes import clashes
 from efo_service.config.credentials import is_credential
 from efo_service.config.mistakes import Locations, messages, suggest, variable_of
+from efo_service.config.secret_files import secret_files, with_secrets
 from efo_service.config.section import PREFIX, is_proxy, is_secret, relative_to, section_of
 from efo_service.config.settings import KinesisSettings, Settings
 from efo_service.config.streams import (
@@ -60,8 +61,7 @@ def _configuration(path: Path | None, text: str, tables: dict[str, Any]) -> Conf
     streams = tables.pop(TABLE, None)
     if streams is None:
         _refuse_unknown_variables(os.environ, ())
-        tables = _with_empty_proxies(tables, PREFIX, Settings.model_fields)
-        return Configuration.of(_validated(Settings, tables, Locations(path, text, os.environ)))
+        return Configuration.of(_validated(tables, PREFIX, Locations(path, text, os.environ)))
     locations = Locations(path, text, os.environ)
     if problems := list(table_problems(streams)):
         raise ConfigurationError("\n".join(f"{locations.of_table(*where)}: {what}" for where, what in problems))
@@ -85,7 +85,7 @@ def load_tables(tables: Mapping[str, Any]) -> Configuration:
     """
     _refuse_unknown_variables(os.environ, ())
     with relative_to(_directory(None, tables)):
-        return Configuration.of(_validated(Settings, tables, Locations(None, "", os.environ)))
+        return Configuration.of(_validated(tables, PREFIX, Locations(None, "", os.environ)))
 
 
 def load_for_stream(path: Path | None, stream: str | None) -> Settings:
@@ -107,8 +107,7 @@ def load_for_stream(path: Path | None, stream: str | None) -> Settings:
         _refuse_unknown_variables(os.environ, ())
     tables.setdefault("kinesis", {}).setdefault("stream", stream)
     with relative_to(_directory(path, tables)):
-        tables = _with_empty_proxies(tables, PREFIX, Settings.model_fields)
-        settings = _validated(Settings, tables, Locations(path, text, os.environ))
+        settings = _validated(tables, PREFIX, Locations(path, text, os.environ))
     found, other = parse_stream(stream)[1], parse_stream(settings.kinesis.stream)[1]
     values = settings.kinesis.model_dump() | {"stream": stream}
     values["region"] = settings.kinesis.region or (None if found else other)
@@ -142,10 +141,7 @@ def _each_stream(
         prefix = variable_of(TABLE, name) + "__"
         own = merged(merged({"kinesis": {"stream": name}}, defaults), table)
         try:
-            yield (
-                name,
-                _validated(StreamSettings, _with_environment(own, prefix), Locations(path, text, os.environ, name)),
-            )
+            yield name, _validated(own, prefix, Locations(path, text, os.environ, name))
         except ConfigurationError as error:
             problems |= dict.fromkeys(str(error).splitlines())
     if problems:
@@ -175,13 +171,17 @@ def _with_empty_proxies(tables: Mapping[str, Any], prefix: str, fields: Mapping[
     return found
 
 
-def _validated(kind: type[Settings], tables: Mapping[str, Any], locations: Locations) -> Settings:
+def _validated(tables: Mapping[str, Any], prefix: str, locations: Locations) -> Settings:
+    """Return the settings of tables, with the environment variables that begin with `prefix` over them."""
+    merged_tables = _with_environment(tables, prefix)
+    found = with_secrets(merged_tables, Settings.model_fields)
     try:
-        with _environment_errors(PREFIX):
-            return kind(**tables)
+        settings = StreamSettings(**found)
     except ValidationError as error:
         # `from None`: the inputs in pydantic's error could include a secret that was written in the wrong place.
         raise ConfigurationError("\n".join(messages(error, locations))) from None
+    settings.note_secret_files(secret_files(merged_tables, Settings.model_fields))
+    return settings
 
 
 @contextmanager
@@ -237,7 +237,7 @@ def _refuse_secrets(path: Path | None, tables: Mapping[str, Any], fields: Mappin
         if is_secret(fields[name]):
             raise ConfigurationError(
                 f"{path}: [{'.'.join(names)}] {name} is a secret: remove it from the file, and set"
-                f" {variable_of(*names, name)} in the environment instead"
+                f" {variable_of(*names, name)} in the environment, or {name}_file to a file that has it, instead"
             )
         if is_proxy(fields[name]) and "@" in str(tables[name]):
             raise ConfigurationError(

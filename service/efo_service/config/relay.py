@@ -90,6 +90,16 @@ class RelaySettings(Section):
         "base64",
         description="Encoding of values: base64 for any bytes, or utf-8, which refuses values that are not UTF-8.",
     )
+    jsonl_rotate_bytes: Count | None = Field(
+        None,
+        description="Move jsonl_file to NAME.TIME when it has this size, and begin a new one. Default: never. A file"
+        " that another program moves or empties is noticed in any case.",
+        examples=[1073741824],
+    )
+    jsonl_rotate_seconds: Seconds | None = Field(
+        None, description="The same, this long after the file was opened. Default: never.", examples=[3600.0]
+    )
+    jsonl_compress: bool = Field(default=True, description="Whether to compress files that efo has rotated, by gzip.")
     dead_letters: Name | None = Field(
         None,
         description="Topic (of Kafka or the log) for records that the sink refuses.",

@@ -12,6 +12,7 @@ from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
 from efo_service.config.credentials import is_credential
+from efo_service.config.secret_files import SUFFIX
 from efo_service.config.section import Section, is_secret, section_of, variable
 from efo_service.config.settings import Settings
 from efo_service.config.streams import SECTIONS, TABLE, Configuration
@@ -150,7 +151,8 @@ def _table(name: str, field: FieldInfo) -> str:
 def _setting(table: str, key: str, field: FieldInfo) -> Iterator[str]:
     yield f"# {field.description}"
     if is_secret(field):
-        yield f"# environment: {variable(*table.split('.'), key)}"
+        yield f"# environment: {variable(*table.split('.'), key)}, or a file that has it: {key}{SUFFIX} here,"
+        yield f"# {variable(*table.split('.'), key + SUFFIX)} there; it is read again when it changes"
     elif field.is_required() or field.default_factory or field.default is None:
         example = _literal((field.examples or [""])[0])
         yield f"{key} = {example}" if field.is_required() else f"# {key} = {example}"

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from pydantic.fields import FieldInfo
 
+from efo_service.config.secret_files import SUFFIX, has_file
 from efo_service.config.section import Section, is_secret, section_of, variable
 from efo_service.config.settings import Settings
 from efo_service.config.streams import MAX_LENGTH, NAME_PATTERN, SECTIONS, TABLE
@@ -32,6 +33,8 @@ def _schema() -> dict[str, Any]:
         for key, field in section.model_fields.items():
             if is_secret(field):
                 definitions[section.__name__]["properties"][key] = _secret(field, variable(*names, key))
+            if has_file(field):
+                definitions[section.__name__]["properties"][key + SUFFIX] = _file_of(key)
     properties = {name: _cleaned(value) for name, value in found["properties"].items()}
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
@@ -70,6 +73,10 @@ def _sections(
 
 def _secret(field: FieldInfo, name: str) -> dict[str, Any]:
     return {"description": f"{field.description} A secret: set {name} in the environment, not in the file.", "not": {}}
+
+
+def _file_of(key: str) -> dict[str, Any]:
+    return {"description": f"File that has {key} in its only line. It is read again when it changes.", "type": "string"}
 
 
 def _cleaned(value: Any) -> Any:

@@ -6,11 +6,12 @@ AWS chain (environment, profile, role), where they can be rotated without efo.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from efo.arn import parse_consumer, parse_stream
@@ -46,10 +47,8 @@ from efo_service.config.section import (
     proxy_text,
 )
 from efo_service.web.probe import ServiceAddress
+from efo_service.web.security.tokens import MAX_TOKENS, MIN_TOKEN, Token, tokens_of
 from efo_service.web.tls import TlsFiles
-
-MIN_TOKEN: Final = 16
-"""Characters of a token: fewer could be guessed."""
 
 
 def _check_stream(value: str) -> str:
@@ -275,8 +274,12 @@ class ServiceSettings(Section):
     port: int = Field(8080, ge=0, le=65535, description="Port that serves these endpoints. 0 takes a free port.")
     token: SecretStr | None = Field(
         None,
-        description="Token for the page, /status and actions on shards, at least 16 characters. Without one, only this"
+        description="Token for the page, /status and actions on shards, at least 16 characters; or two, separated by a"
+        " space, while clients change to the new one. NAME:TOKEN gives it a name for the log. Without one, only this"
         " machine may read, and nobody may act.",
+    )
+    read_token: SecretStr | None = Field(
+        None, description="The same for a token, or two, with which nobody may act: for the page and /status."
     )
     certificate_file: ExistingFile | None = Field(
         None, description="PEM file of the server's certificate: serve HTTPS instead of HTTP.", examples=["tls.crt"]
@@ -315,15 +318,20 @@ class ServiceSettings(Section):
             raise ValueError("not an address: write 127.0.0.1, 0.0.0.0, :: (all of IPv6 and IPv4) or a host name")
         return bare
 
-    @field_validator("token")
+    @field_validator("token", "read_token")
     @classmethod
     def _is_long(cls, token: SecretStr | None) -> SecretStr | None:
         text = token.get_secret_value() if token is not None else None
-        if text is not None and (len(text) < MIN_TOKEN or not text.isascii() or text != text.strip()):
-            raise ValueError(
-                f"a token has at least {MIN_TOKEN} ASCII characters without surrounding spaces: make one with"
-                " openssl rand -hex 24"
-            )
+        if text is not None:
+            parts = tokens_of(text)
+            is_long = all(len(part.secret) >= MIN_TOKEN for part in parts)
+            if not (parts and is_long and text.isascii() and text == text.strip()):
+                raise ValueError(
+                    f"a token has at least {MIN_TOKEN} ASCII characters without spaces: make one with openssl rand -hex"
+                    " 24. Two are separated by a space"
+                )
+            if len(parts) > MAX_TOKENS:
+                raise ValueError(f"{len(parts)} tokens: at most {MAX_TOKENS}, the one before and the new one")
         return token
 
     @model_validator(mode="after")
@@ -344,9 +352,15 @@ class ServiceSettings(Section):
     @property
     def address(self) -> ServiceAddress:
         """Where commands on the same machine find the service."""
-        return ServiceAddress(
-            self.host, self.port, self.token.get_secret_value() if self.token else None, self.certificate_file
-        )
+        tokens = self.tokens
+        return ServiceAddress(self.host, self.port, tokens[0].secret if tokens else None, self.certificate_file)
+
+    @property
+    def tokens(self) -> tuple[Token, ...]:
+        """The tokens: those that may act first, in the order in which they are written."""
+        own = () if self.token is None else tokens_of(self.token.get_secret_value())
+        reading = () if self.read_token is None else tokens_of(self.read_token.get_secret_value(), may_act=False)
+        return own + reading
 
     @property
     def umask(self) -> int:
@@ -365,6 +379,8 @@ class Settings(BaseSettings):
         env_ignore_empty=True,
         env_nested_max_split=2,
     )
+
+    _secret_files: tuple[Path, ...] = PrivateAttr(())
 
     kinesis: KinesisSettings
     consumer: ConsumerSettings = ConsumerSettings()
@@ -415,6 +431,15 @@ class Settings(BaseSettings):
                 f' {self.relay.directory}, on a local disk: use store = "sqlite", for one machine as this log is'
             )
         return self
+
+    @property
+    def secret_files(self) -> tuple[Path, ...]:
+        """The files that secrets were read from."""
+        return self._secret_files
+
+    def note_secret_files(self, files: Iterable[Path]) -> None:
+        """Note the files that secrets were read from."""
+        self._secret_files = tuple(files)
 
     @property
     def topic(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
@@ -22,7 +23,7 @@ MAX_LENGTH: Final = 64
 
 
 class StreamSettings(Settings):
-    """The settings of one of several streams. The environment is merged before: it has layers below and above."""
+    """The settings of one stream. The environment is merged before: it may have layers below and above the file."""
 
     @classmethod
     def settings_customise_sources(
@@ -61,6 +62,11 @@ class Configuration:
     def service(self) -> ServiceSettings:
         """The settings of the process."""
         return self.first.service
+
+    @property
+    def secret_files(self) -> frozenset[Path]:
+        """The files that secrets were read from."""
+        return frozenset(path for settings in self.streams.values() for path in settings.secret_files)
 
     @property
     def worker_id(self) -> str | None:

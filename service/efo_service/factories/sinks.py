@@ -22,6 +22,7 @@ from efo_service.relay.mapping import Extractor, load_extractor
 from efo_service.relay.measured import SinkMeter
 from efo_service.relay.plugins import SinkContext, open_plugin
 from efo_service.relay.transform import Transform, load_transform
+from efo_service.relay.rotated_file import Rotation
 from efo_service.relay.write_buffer import Refused
 
 SYSTEMS: Final = {"log": "efo_log", "jsonl": "efo_jsonl", "kafka": "kafka"}
@@ -78,7 +79,9 @@ async def _open(
                 yield destination
         case "jsonl":
             path = None if relay.writes_to_stdout else relay.jsonl_file
-            async with open_json_lines(path, encoding=relay.jsonl_encoding, extract=extract) as sink:
+            rotation = Rotation(relay.jsonl_rotate_bytes, relay.jsonl_rotate_seconds, relay.jsonl_compress)
+            opening = open_json_lines(path, encoding=relay.jsonl_encoding, extract=extract, rotation=rotation)
+            async with opening as sink:
                 yield Destination(sink, retries, reports)
         case name:
             context = SinkContext(

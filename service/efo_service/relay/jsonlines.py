@@ -12,22 +12,24 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+from time import time
 from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 import structlog
 import trio
 
+from efo.exception_groups import collapse_groups
 from efo.model import Checkpoint, Record
-from efo_service.relay.errors import CLOSED, SinkClosedError, SinkLockedError, os_errors
+from efo_service.relay.errors import CLOSED, SinkClosedError, SinkError, os_errors
 from efo_service.relay.mapping import Extractor, RecordMapping
 from efo_service.relay.record_size import RecordSize
+from efo_service.relay.rotated_file import RotatedFile, Rotation, compress
 from efo_service.relay.sink import Part, closed_by_failure
-from efo_service.relay.storage import lock, sync_directory
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
@@ -35,7 +37,9 @@ if TYPE_CHECKING:
 Encoding = Literal["base64", "utf-8"]
 """The encoding of values in JSON: base64 takes any bytes; utf-8 is readable, and refuses values that are not UTF-8."""
 
-_READ_BLOCK: Final = 64 * 1024
+_LOOK_SECONDS: Final = 1.0
+_AGAIN_SECONDS: Final = 60.0
+"""Seconds until a rotation that failed is tried again."""
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -76,67 +80,17 @@ def _size_of_values(encoding: Encoding, records: Sequence[Record]) -> int:
 # --- the output ----------------------------------------------------------------------------------------
 
 
-class _Output:
-    """An append-only file, or stdout. Blocking: runs in a thread, one call at a time."""
+class _Stdout:
+    """Stdout. Blocking: runs in a thread, one call at a time."""
 
-    def __init__(self, descriptor: int, path: Path, *, is_file: bool) -> None:
-        self._descriptor = descriptor
-        self._path = path
-        self.is_file = is_file
-        self._end = os.lseek(descriptor, 0, os.SEEK_END) if is_file else 0
+    is_file = False
 
     def append(self, content: bytes) -> None:
-        """Write whole lines, durably if to a file. Raises SinkFullError and SinkError; then the file is unchanged."""
-        with os_errors("write", self._path):
-            try:
-                rest = memoryview(content)
-                while rest:
-                    rest = rest[os.write(self._descriptor, rest) :]
-                if self.is_file:
-                    os.fdatasync(self._descriptor)
-            except OSError:
-                if self.is_file:
-                    os.ftruncate(self._descriptor, self._end)
-                raise
-        self._end += len(content)
-
-
-@contextmanager
-def _open_output(path: Path | None) -> Iterator[_Output]:
-    """Lock and open the file, and cut off an incomplete last line; without a path, open stdout.
-
-    Raises SinkLockedError and SinkError.
-    """
-    if path is None:
-        yield _Output(sys.stdout.fileno(), Path("stdout"), is_file=False)
-        return
-    with ExitStack() as stack:
-        with os_errors("open", path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                file = stack.enter_context(lock(path, wait=False))
-            except BlockingIOError as error:
-                raise SinkLockedError(f"{path} is open in another writer: give each worker a separate file") from error
-            sync_directory(path.parent)
-            whole = _whole_lines(path)
-            if torn := path.stat().st_size - whole:
-                structlog.get_logger().warning("incomplete_line_cut_off", path=str(path), bytes=torn)
-            os.ftruncate(file.fileno(), whole)
-            output = _Output(file.fileno(), path, is_file=True)
-        yield output
-
-
-def _whole_lines(path: Path) -> int:
-    """Return the total size of a file's complete lines, in bytes."""
-    with path.open("rb") as file:
-        end = file.seek(0, os.SEEK_END)
-        while end:
-            start = max(0, end - _READ_BLOCK)
-            file.seek(start)
-            if (newline := file.read(end - start).rfind(b"\n")) >= 0:
-                return start + newline + 1
-            end = start
-    return 0
+        """Write whole lines. Raises SinkError."""
+        with os_errors("write", Path("stdout")):
+            rest = memoryview(content)
+            while rest:
+                rest = rest[os.write(sys.stdout.fileno(), rest) :]
 
 
 # --- the sink ------------------------------------------------------------------------------------------
@@ -144,20 +98,36 @@ def _whole_lines(path: Path) -> int:
 
 @asynccontextmanager
 async def open_json_lines(
-    path: Path | None, *, encoding: Encoding = "base64", extract: Extractor | None = None
+    path: Path | None,
+    *,
+    encoding: Encoding = "base64",
+    extract: Extractor | None = None,
+    rotation: Rotation = Rotation(),  # noqa: B008 - frozen
+    clock: Callable[[], float] = time,
 ) -> AsyncIterator[JsonLinesSink]:
-    """Open a file as a sink, or stdout without a path. `extract`: see RecordMapping.
+    """Open a file as a sink, or stdout without a path. `extract`: see RecordMapping. `rotation`: of the file.
 
     Raises SinkLockedError if another writer has the file open, and SinkError.
     """
-    with _open_output(path) as output:
-        yield JsonLinesSink(output, encoding, extract)
+    if path is None:
+        yield JsonLinesSink(_Stdout(), encoding, extract)
+        return
+    output = await trio.to_thread.run_sync(RotatedFile, path, rotation, clock)
+    sink = JsonLinesSink(output, encoding, extract)
+    try:
+        with collapse_groups():
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(sink.look_after, output)
+                yield sink
+                nursery.cancel_scope.cancel()
+    finally:
+        output.close()
 
 
 class JsonLinesSink:
     """Writes the lines of all shards to one output. `open_json_lines` creates it."""
 
-    def __init__(self, output: _Output, encoding: Encoding, extract: Extractor | None) -> None:
+    def __init__(self, output: _Stdout | RotatedFile, encoding: Encoding, extract: Extractor | None) -> None:
         self._output = output
         self._encoding = encoding
         self._extract = extract
@@ -179,6 +149,19 @@ class JsonLinesSink:
             yield shard_sink
         finally:
             shard_sink.close()
+
+    async def look_after(self, output: RotatedFile) -> None:
+        """Leave a file that was moved away soon, also if no records come, and compress what was rotated."""
+        while True:
+            try:
+                async with self._lock:
+                    await trio.to_thread.run_sync(output.look)
+                for path in await trio.to_thread.run_sync(output.uncompressed):
+                    await trio.to_thread.run_sync(compress, path)
+            except SinkError as error:  # a commit tells it too, and the next look tries again
+                structlog.get_logger().warning("rotation_failed", error_type=error.error_type, message=str(error))
+                await trio.sleep(_AGAIN_SECONDS)
+            await trio.sleep(_LOOK_SECONDS)
 
     async def _append(self, content: bytes) -> None:
         async with self._lock:

@@ -8,6 +8,8 @@ from typing import Final
 from efo_service.config.settings import ServiceSettings, Settings
 from efo_service.config.streams import Configuration
 
+_CHANGEABLE: Final = frozenset({"log_level", "token", "read_token"})
+"""The settings of [service] that change while the process runs."""
 _NOT_RUNNING: Final = frozenset({"service", "pipeline"})
 """The sections whose change restarts no stream: [service] is the process's, and `efo pipeline` reads the other."""
 _RUNNING: Final = tuple(name for name in Settings.model_fields if name not in _NOT_RUNNING)
@@ -19,6 +21,7 @@ class Changes:
 
     `process`: settings of the process that differ, and change only when it is started again. `refused`: why nothing may
     be done, None if it may. `wanted`: what to run from now on, with the settings of the running process.
+    `service`: those of the process that were found.
     """
 
     added: tuple[str, ...]
@@ -28,6 +31,7 @@ class Changes:
     process: tuple[str, ...]
     refused: str | None
     wanted: Configuration
+    service: ServiceSettings
 
 
 def find_changes(running: Configuration, found: Configuration) -> Changes:
@@ -43,6 +47,7 @@ def find_changes(running: Configuration, found: Configuration) -> Changes:
         process=_process_settings(running, found),
         refused=_refusal(running, found),
         wanted=wanted,
+        service=found.service,
     )
 
 
@@ -55,7 +60,7 @@ def _process_settings(running: Configuration, found: Configuration) -> tuple[str
     differing = [
         f"[service] {key}"
         for key in ServiceSettings.model_fields
-        if getattr(running.service, key) != getattr(found.service, key)
+        if key not in _CHANGEABLE and getattr(running.service, key) != getattr(found.service, key)
     ]
     if found.worker_id not in {None, running.worker_id}:
         differing.append("[leases] worker_id")

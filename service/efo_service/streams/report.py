@@ -11,15 +11,17 @@ from typing import Any
 from efo_service.streams.keeper import ReportsState, Stream, StreamKeeper
 from efo_service.streams.run import identity
 from efo_service.version import VERSION
+from efo_service.web.process_problems import ProcessProblems
 from efo_service.web.readiness import WorkerReadiness
 from efo_service.web.status import Status
 
 
 class StreamsReport:
-    """The state of the streams of a keeper. The service is ready while all of them are."""
+    """The state of the streams of a keeper, and of the process. The service is ready while all streams are."""
 
-    def __init__(self, keeper: StreamKeeper) -> None:
+    def __init__(self, keeper: StreamKeeper, process: ProcessProblems | None = None) -> None:
         self._keeper = keeper
+        self._process = process or ProcessProblems()
 
     def obstacles(self) -> tuple[str, ...]:
         """Return why the service is not ready; empty if it is ready."""
@@ -29,9 +31,10 @@ class StreamsReport:
 
     def problems(self) -> tuple[str, ...]:
         """Return everything that is wrong, in sentences with their remedies; empty if nothing is."""
-        return tuple(
+        of_streams = (
             text for stream in self._keeper.configured() for text in self._told(stream, health_of(stream).problems())
         )
+        return (*self._process.texts(), *of_streams)
 
     def readiness(self) -> Iterator[WorkerReadiness]:
         """Yield the readiness of each stream. Exporters' threads call it."""
@@ -45,7 +48,9 @@ class StreamsReport:
         """Return the content of /status, as JSON values."""
         statuses = {stream.name: _status(stream) for stream in self._keeper.configured()}
         if not self._keeper.configuration.has_tables and len(statuses) == 1:
-            return next(iter(statuses.values()))
+            [status] = statuses.values()
+            own = list(self._process.texts())
+            return {**status, "problems": [*own, *status.get("problems", ())]} if own else status
         return {
             "version": VERSION,
             "worker_id": self._keeper.configuration.worker_id or "",

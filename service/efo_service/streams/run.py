@@ -69,7 +69,7 @@ class StreamRun:
             outages=outages,
             filtering=filtering,
         )
-        self._log = log_events(settings.service.log_level, outages, filtering)
+        self._log = log_events(outages, filtering)
         self._telemetry = telemetry
         self._parts = parts
         self._scope = trio.CancelScope()

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Final, TextIO
+from typing import Any, Final, Literal, TextIO
 
 import structlog
 import trio
@@ -115,6 +115,16 @@ def _without_passwords(_logger: object, _name: str, line: MutableMapping[str, An
 _USER: Final = re.compile(r"://[^/\s]*@")
 
 
+LevelName = Literal["debug", "info", "warning", "error"]
+
+
+class _Level:
+    """The least severe level that is logged by this process."""
+
+    def __init__(self) -> None:
+        self.number = logging.INFO
+
+
 class _OtlpLog:
     """Passes each line on to a logger of OpenTelemetry, if there is one."""
 
@@ -155,6 +165,7 @@ _SEVERITIES: Final = {
     "critical": SeverityNumber.FATAL,
 }
 _WORKER: Final = _Worker()
+_LEVEL: Final = _Level()
 _OTLP: Final = _OtlpLog()
 _CHAIN: Final = (
     _WORKER,
@@ -201,12 +212,23 @@ def configure(level: str, output: TextIO | None = None) -> None:
 
 def configure_lines(level: str, output: TextIO) -> None:
     """Send efo's own log lines to `output`, and leave the logging of libraries to the process that efo is a part of."""
+    _LEVEL.number = logging.getLevelNamesMapping()[level.upper()]
     structlog.configure(
         processors=[*_CHAIN, structlog.processors.JSONRenderer()],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.WriteLoggerFactory(output),
         cache_logger_on_first_use=False,
     )
+
+
+def set_level(level: str) -> None:
+    """Log from another level on, from the next line on. Nothing else changes."""
+    number = logging.getLevelNamesMapping()[level.upper()]
+    if number == _LEVEL.number:
+        return
+    _LEVEL.number = number
+    structlog.configure(**{**structlog.get_config(), "wrapper_class": structlog.make_filtering_bound_logger(number)})
+    structlog.get_logger().info("log_level_changed", to=level)
 
 
 def log_outage(change: OutageChange) -> None:
@@ -230,30 +252,24 @@ def log_outage(change: OutageChange) -> None:
     structlog.get_logger().warning(f"{change.system}_outage_{what}", **fields)
 
 
-def log_events(level: str, outages: Outages | None = None, filtering: Filtering | None = None) -> Observer:
+def log_events(outages: Outages | None = None, filtering: Filtering | None = None) -> Observer:
     """Return an observer that logs events: the lifecycle at "info", each batch at "debug", and outages.
 
     Events contain neither data nor partition keys, so neither can reach the log. `outages`, `filtering`: what it finds
     in the events, for others who tell of it.
     """
-    threshold = logging.getLevelNamesMapping()[level.upper()]
-    return _EventLog(threshold, outages or Outages(trio.current_time), filtering or Filtering(trio.current_time))
+    return _EventLog(outages or Outages(trio.current_time), filtering or Filtering(trio.current_time))
 
 
 class _EventLog:
-    def __init__(self, threshold: int, outages: Outages, filtering: Filtering) -> None:
+    def __init__(self, outages: Outages, filtering: Filtering) -> None:
         self._logger = structlog.get_logger()
-        self._threshold = threshold
         self._outages = outages
         self._filtering = filtering
 
-    def observes(self, event_type: type) -> bool:
-        """Whether an event of this type may become a line (see `combine_observers`)."""
-        if event_type in {BatchDelivered, RecordsProcessed}:  # of each batch
-            return self._threshold <= logging.DEBUG
-        return True
-
     def __call__(self, event: Event) -> None:
+        if type(event) in _OF_EACH_BATCH and _LEVEL.number > logging.DEBUG:
+            return
         for change in self._outages.observe(event):
             log_outage(change)
         is_first = self._filtering.observe(event)
@@ -262,8 +278,11 @@ class _EventLog:
             severity = logging.DEBUG
         if isinstance(event, RecordsFiltered) and not is_first:
             severity = logging.DEBUG
-        if severity >= self._threshold:
+        if severity >= _LEVEL.number:
             self._logger.log(severity, _NAMES[type(event)], **_fields(event))
+
+
+_OF_EACH_BATCH: Final = (BatchDelivered, RecordsProcessed)
 
 
 def severity_of(event: Event) -> int:

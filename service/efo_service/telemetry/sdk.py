@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from threading import Thread
 from typing import Final
 
+from opentelemetry.metrics import Observation
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import MetricReader
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
@@ -24,7 +26,7 @@ from efo_service.telemetry.observed import (
     ObservedPeriodicReader,
     ObservedPrometheusReader,
 )
-from efo_service.version import VERSION
+from efo_service.version import VERSION, commit
 
 _FLUSH_SECONDS: Final = 3.0
 """Time-out of the last exports, together. They follow the drain, within Kubernetes' grace period of 30 s."""
@@ -69,7 +71,12 @@ def _metrics(
     readers += [ObservedPeriodicReader(observed, exporter) for exporter in make_exporters("metrics", environ)]
     provider = MeterProvider(metric_readers=readers, resource=resource, shutdown_on_exit=False)
     shutdowns.append(lambda: provider.shutdown(timeout_millis=_FLUSH_SECONDS * 1000))
-    return ObservedMeterProvider(provider, observed), registry
+    observed_provider = ObservedMeterProvider(provider, observed)
+    built = {"version": VERSION, "commit": commit(), "python": platform.python_version()}
+    observed_provider.get_meter("efo.service").create_observable_gauge(
+        "efo.build.info", [lambda _: [Observation(1, built)]], "", "1, with the version and the commit of efo."
+    )
+    return observed_provider, registry
 
 
 def _traces(resource: Resource, environ: Mapping[str, str], shutdowns: list[_Shutdown]) -> TracerProvider:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Literal, NamedTuple, TypeVar
 from urllib.parse import parse_qs
 
 import msgspec
+import structlog
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
@@ -21,12 +22,26 @@ from efo_service.web.security.access import SESSION_SECONDS
 from efo_service.web.security.bodies import read_body
 from efo_service.web.security.guard import COOKIE, SWITCH_ON, Guard, refuse_unless_allowed, uses_https
 
+T = TypeVar("T")
+SetLevel = Callable[[Literal["debug", "info", "warning", "error"]], Awaitable[None]]
+"""Changes the level of the log."""
+
+
+class LogLevel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A request to log from another level on."""
+
+    level: Literal["debug", "info", "warning", "error"]
+
 
 class Page(NamedTuple):
-    """What the page needs of a service. `take`: takes a snapshot. `perform`: performs an action."""
+    """What the page needs of a service. `take`: takes a snapshot. `perform`: performs an action.
+
+    `set_level`: changes the level of the log, for `efo log-level`; None: it cannot be changed.
+    """
 
     take: TakeSnapshot
     perform: Perform
+    set_level: SetLevel | None = None
 
 
 def page_routes(page: Page, guard: Guard) -> Sequence[BaseRoute]:
@@ -42,6 +57,7 @@ def page_routes(page: Page, guard: Guard) -> Sequence[BaseRoute]:
         Route("/logout", handlers.log_out, methods=["POST"]),
         Route("/session", handlers.session),
         Route("/actions", handlers.act, methods=["POST"]),
+        Route("/log-level", handlers.change_level, methods=["POST"]),
     ]
 
 
@@ -51,6 +67,7 @@ class _Handlers:
     def __init__(self, page: Page, guard: Guard) -> None:
         self.feed = Feed(page.take)
         self._perform = page.perform
+        self._set_level = page.set_level
         self._guard = guard
         self._files = page_files()
 
@@ -97,21 +114,40 @@ class _Handlers:
         match self._guard.may_act(request):
             case "allowed":
                 return JSONResponse({"actions": "on", "reason": ""})
+            case "read_only":
+                return JSONResponse({"actions": "login", "reason": "log in with the token that may act on shards"})
             case "token_needed":
                 return JSONResponse({"actions": "login", "reason": "log in with the token to act on shards"})
             case _:
                 return JSONResponse({"actions": "off", "reason": f"actions are switched off: {SWITCH_ON}"})
 
+    async def change_level(self, request: Request) -> Response:
+        self._guard.require_action(request)
+        if self._set_level is None:
+            raise HTTPException(404, "the level of this log cannot be changed")
+        asked = await _decoded(request, LogLevel)
+        address = None if request.client is None else request.client.host
+        log = structlog.get_logger()
+        log.warning("log_level_asked", level_asked=asked.level, address=address, by=self._guard.who(request))
+        await self._set_level(asked.level)
+        return JSONResponse({"done": True, "reason": ""})
+
     async def act(self, request: Request) -> Response:
         self._guard.require_action(request)
-        if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
-            raise HTTPException(415, "an action is JSON: send content-type: application/json")
+        action = await _decoded(request, Action)
         try:
-            action = msgspec.json.decode(await read_body(request), type=Action)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise HTTPException(400, f"not an action: {reason_of(error)}") from None
-        try:
-            await perform_logged(self._perform, action, None if request.client is None else request.client.host)
+            address = None if request.client is None else request.client.host
+            await perform_logged(self._perform, action, address, self._guard.who(request))
         except ActionRefusedError as error:
             return JSONResponse({"done": False, "reason": str(error)}, status_code=409)
         return JSONResponse({"done": True, "reason": ""})
+
+
+async def _decoded(request: Request, kind: type[T]) -> T:
+    """Return the body of a request, which is JSON. Raises HTTPException."""
+    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+        raise HTTPException(415, "an action is JSON: send content-type: application/json")
+    try:
+        return msgspec.json.decode(await read_body(request), type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise HTTPException(400, f"not an action: {reason_of(error)}") from None

@@ -8,17 +8,20 @@ from pathlib import Path
 import structlog
 
 from efo.errors import ConfigurationError
+from efo_service.web.process_problems import ProcessProblems
 from efo_service.web.tls import TlsFiles, server_context
 
 
 class RenewedContext:
     """The context of the server, made anew when its files change.
 
-    Raises ConfigurationError if they do not fit at first.
+    `problems`: gets what is wrong with a renewal, until one succeeds. Raises ConfigurationError if the files do not fit
+    at first.
     """
 
-    def __init__(self, files: TlsFiles) -> None:
+    def __init__(self, files: TlsFiles, problems: ProcessProblems | None = None) -> None:
         self._files = files
+        self._problems = problems or ProcessProblems()
         self._versions = _versions(files)
         self._context = server_context(files)
 
@@ -32,16 +35,21 @@ class RenewedContext:
                 self._context = server_context(self._files)
             except ConfigurationError as error:
                 log.warning("certificate_not_renewed", reason=str(error))
+                self._problems.began(
+                    "certificate_not_renewed",
+                    f"the certificate was not renewed, and the one before is still served: {error}",
+                )
             else:
+                self._problems.ended("certificate_not_renewed")
                 log.info("certificate_renewed", file=str(self._files.certificate))
         return self._context
 
 
 def _versions(files: TlsFiles) -> tuple[tuple[int, int, int] | None, ...]:
-    return tuple(None if path is None else _version(path) for path in files)
+    return tuple(None if path is None else version_of(path) for path in files)
 
 
-def _version(path: Path) -> tuple[int, int, int] | None:
+def version_of(path: Path) -> tuple[int, int, int] | None:
     """Return what changes with the file. It follows links: Kubernetes renews a secret by another link."""
     try:
         found = path.stat()

@@ -18,6 +18,7 @@ from efo_service.web.http.connection import serve_connection
 from efo_service.web.http.listening import addresses, host_and_port_of, listening
 from efo_service.web.http.places import MAX_CONNECTIONS, Place, Places
 from efo_service.web.http.turns import TURNS, InTurn, has_certificate
+from efo_service.web.process_problems import ProcessProblems
 from efo_service.web.renewal import RenewedContext
 from efo_service.web.security.guard import CERTIFICATE
 from efo_service.web.tls import TlsFiles
@@ -32,15 +33,17 @@ async def serve(
     port: int,
     *,
     tls: TlsFiles | None = None,
+    problems: ProcessProblems | None = None,
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve on all addresses of a host until cancelled; "::" has those of IPv4 too. Port 0 takes a free port.
 
-    `task_status` gets the URL of the first address; if there are more, the log has all of them.
+    `problems`: gets what is wrong with the certificate. `task_status` gets the URL of the first address; if there are
+    more, the log has all of them.
 
     Raises UnavailableError if the address cannot be bound, ConfigurationError if the TLS files do not fit.
     """
-    context = None if tls is None else RenewedContext(tls)
+    context = None if tls is None else RenewedContext(tls, problems)
     scheme = "http" if tls is None else "https"
     places, turns, closed = Places(MAX_CONNECTIONS), trio.Semaphore(TURNS), _Closed()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -35,6 +36,16 @@ class WorkerEndpoints(Collector):
     def __init__(self, service: ServiceAddress, ports: Callable[[], Mapping[str, int | None]]) -> None:
         self._service = service._replace(seconds=_SECONDS)
         self._ports = ports
+
+    def use(self, service: ServiceAddress) -> None:
+        """Use another address of the supervisor, with another token."""
+        self._service = service._replace(seconds=_SECONDS)
+
+    def set_level(self, level: str) -> None:
+        """Let all workers that answer log from another level on. Blocks as `snapshot` does."""
+        for port in filter(None, self._ports().values()):
+            with suppress(UnavailableError):
+                self._service._replace(port=port).post("/log-level", msgspec.json.encode({"level": level}))
 
     def statuses(self) -> dict[str, Mapping[str, Any]]:
         """Return the status of each worker that responds. Blocks for a few seconds at most."""

@@ -17,7 +17,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -26,20 +26,25 @@ import structlog
 import trio
 from prometheus_client import CollectorRegistry, Counter
 
+from efo.errors import error_type_of
 from efo.exception_groups import collapse_groups
-from efo_service.app import guard_of
+from efo.foreign_errors import reason_of
+from efo_service.app import guard_of, take_tokens
 from efo_service.config.settings import ServiceSettings
 from efo_service.config.streams import Configuration
 from efo_service.drain import SIGNALS
 from efo_service.errors import UnavailableError
 from efo_service.exit_codes import Exit
 from efo_service.restart_backoff import RestartBackoff
+from efo_service.streams.reload import SECRETS_EVERY
 from efo_service.streams.run import names
-from efo_service.version import VERSION
+from efo_service.telemetry.logs import LevelName, set_level
+from efo_service.version import VERSION, commit
 from efo_service.web.app import create_app
 from efo_service.web.live.actions import Action
 from efo_service.web.live.snapshot import Snapshot
 from efo_service.web.page_routes import Page
+from efo_service.web.renewal import version_of
 from efo_service.web.server import serve
 from efo_service.workers.endpoints import WorkerEndpoints
 from efo_service.workers.merging import merge_status
@@ -80,11 +85,23 @@ class Worker:
 
 
 class Supervisor:
-    """Runs `count` workers, each by `command`. `forwards_reloads`: whether SIGHUP reaches them."""
+    """Runs `count` workers, each by `command`. `forwards_reloads`: whether SIGHUP reaches them.
+
+    `load`: returns the configuration as it is now, for what changes without a restart: tokens and the level of the log.
+    """
 
     def __init__(
-        self, configuration: Configuration, command: Sequence[str], count: int, *, forwards_reloads: bool = False
+        self,
+        configuration: Configuration,
+        command: Sequence[str],
+        count: int,
+        *,
+        forwards_reloads: bool = False,
+        load: Callable[[], Configuration] | None = None,
     ) -> None:
+        self._load = load
+        self._secrets = configuration.secret_files
+        self._guard = guard_of(configuration.service)
         self.workers = [Worker(f"{configuration.worker_id}-{number}") for number in range(1, count + 1)]
         self._service: ServiceSettings = configuration.service
         self._names = {} if configuration.has_tables else names(configuration.first)
@@ -110,12 +127,14 @@ class Supervisor:
                 await outer.start(self._forward_signals)
                 if self._forwards_reloads:
                     await outer.start(self._forward_reloads)
-                page = Page(self._snapshot, self._act)
-                app = create_app(self, self._registry, self.status, page, guard_of(self._service))
+                outer.start_soon(self._watch_secrets)
+                page = Page(self._snapshot, self._act, self._set_level)
+                app = create_app(self, self._registry, self.status, page, self._guard)
                 url = await outer.start(
                     partial(serve, app, self._service.host, self._service.port, tls=self._service.tls)
                 )
-                self._log.info("supervisor_started", version=VERSION, url=url, workers=len(self.workers))
+                built = {"version": VERSION, "commit": commit()}
+                self._log.info("supervisor_started", **built, url=url, workers=len(self.workers))
                 task_status.started(url)
                 outer.start_soon(self._probe_forever)
                 outer.start_soon(self._kill_after_grace)
@@ -153,6 +172,36 @@ class Supervisor:
 
     async def _act(self, action: Action) -> None:
         await trio.to_thread.run_sync(self._endpoints.act, action)
+
+    async def _set_level(self, level: LevelName) -> None:
+        await trio.to_thread.run_sync(self._endpoints.set_level, level)
+        set_level(level)
+
+    async def _take_settings(self) -> None:
+        """Take what changes without a restart. What is refused, the workers tell."""
+        if self._load is None:
+            return
+        try:
+            found = await trio.to_thread.run_sync(self._load)
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with the file, the workers go on
+            self._log.error("reload_failed", error_type=error_type_of(error), message=reason_of(error))
+            return
+        self._secrets = found.secret_files
+        tokens = {"token": found.service.token, "read_token": found.service.read_token}
+        self._service = self._service.model_copy(update=tokens)
+        take_tokens(self._guard, self._service)
+        self._endpoints.use(self._service.address)
+        set_level(found.service.log_level)
+
+    async def _watch_secrets(self) -> None:
+        """Take a secret whose file changes. The workers look at it themselves."""
+        known = {path: version_of(path) for path in self._secrets}
+        while True:
+            await trio.sleep(SECRETS_EVERY)
+            found = {path: version_of(path) for path in self._secrets}
+            if found != known:
+                await self._take_settings()
+            known = found
 
     def _ports(self) -> dict[str, int | None]:
         return {worker.worker_id: worker.port if worker.is_running else None for worker in self.workers}
@@ -225,6 +274,7 @@ class Supervisor:
             task_status.started()
             async for _ in signals:
                 self._log.info("reloading", workers=len(self.workers))
+                await self._take_settings()
                 for worker in self.workers:
                     worker.reload_is_due = True
                     self._reload_if_answering(worker)

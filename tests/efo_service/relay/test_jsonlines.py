@@ -1,3 +1,4 @@
+import gzip
 import json
 import os
 import subprocess
@@ -5,18 +6,24 @@ import sys
 
 import msgspec
 import pytest
+import trio
 from structlog.testing import capture_logs
 
 from efo.model import Batch
 from efo_service.relay.errors import RecordRefusedError, SinkFullError, SinkLockedError
 from efo_service.relay.jsonlines import open_json_lines
+from efo_service.relay.rotated_file import Rotation
 from tests.efo_service.relay.relaying import commit, relay_all, to
 
 STREAM, SHARD = "orders", "shardId-000000000000"
 
 
 def numbers(path) -> list[str]:
-    return [json.loads(line)["headers"][2][1][-3:] for line in path.read_bytes().splitlines()]
+    return numbers_of(path.read_bytes())
+
+
+def numbers_of(content: bytes) -> list[str]:
+    return [json.loads(line)["headers"][2][1][-3:] for line in content.splitlines()]
 
 
 async def put(path, *batches: Batch, **options) -> None:
@@ -144,3 +151,64 @@ def test_a_reader_of_stdout_that_has_stopped_does_not_hold_up_the_end() -> None:
             assert process.wait(30) == 0
         finally:
             process.kill()
+
+
+async def test_a_file_that_another_program_moves_or_empties_goes_on_at_once(tmp_path, make_batch) -> None:
+    path = tmp_path / "lines"
+    async with open_json_lines(path) as sink, sink.open("orders", "shard") as shard:
+        await commit(shard, make_batch(2))
+        path.rename(tmp_path / "lines.1")
+        await commit(shard, make_batch(1, 2))
+        assert [len(file.read_bytes().splitlines()) for file in (tmp_path / "lines.1", path)] == [2, 1]
+        os.truncate(path, 0)
+        await commit(shard, make_batch(1, 3))
+        assert len(path.read_bytes().splitlines()) == 1
+        assert path.read_bytes()[:1] == b"{"  # and no hole before it
+
+
+async def test_a_moved_file_is_left_without_a_record_too(tmp_path, autojump_clock) -> None:
+    autojump_clock.autojump_threshold = 0.05  # files are written in threads
+    path = tmp_path / "lines"
+    async with open_json_lines(path):
+        path.rename(tmp_path / "lines.1")
+        await trio.sleep(2.5)
+        assert path.exists()
+
+
+async def test_a_file_is_rotated_at_its_limits_and_compressed(tmp_path, make_batch, autojump_clock) -> None:
+    autojump_clock.autojump_threshold = 0.05  # files are written in threads
+    path, rotation = tmp_path / "lines", Rotation(size=150)
+    opening = open_json_lines(path, rotation=rotation, clock=lambda: 1_700_000_000.0)
+    async with opening as sink, sink.open(STREAM, SHARD) as shard:
+        for start in (0, 1):
+            await commit(shard, make_batch(1, start))
+        await trio.sleep(5)
+    names = [f"lines.20231114T221320Z{suffix}.gz" for suffix in ("", "-2")]
+    assert sorted(file.name for file in tmp_path.iterdir()) == sorted(["lines", *names])
+    assert [numbers_of(gzip.decompress((tmp_path / name).read_bytes())) for name in names] == [["898"], ["899"]]
+    assert path.read_bytes() == b""
+
+
+async def test_a_small_file_is_rotated_when_it_is_old(tmp_path, make_batch, autojump_clock) -> None:
+    autojump_clock.autojump_threshold = 0.05  # files are written in threads
+    now = 1_700_000_000.0
+    rotation = Rotation(seconds=60, compresses=False)
+    opening = open_json_lines(tmp_path / "lines", rotation=rotation, clock=lambda: now)
+    async with opening as sink, sink.open(STREAM, SHARD) as shard:
+        await commit(shard, make_batch(1))
+        await trio.sleep(5)
+        assert [file.name for file in tmp_path.iterdir()] == ["lines"]
+        now += 61
+        await trio.sleep(5)
+    assert numbers(tmp_path / "lines.20231114T221421Z") == ["898"]
+
+
+async def test_what_an_earlier_process_rotated_is_compressed(tmp_path, autojump_clock) -> None:
+    autojump_clock.autojump_threshold = 0.05  # files are written in threads
+    left, other = tmp_path / "lines.20260131T120000Z", tmp_path / "lines.old"
+    left.write_bytes(b"{}\n")
+    other.write_bytes(b"{}\n")
+    async with open_json_lines(tmp_path / "lines", rotation=Rotation(size=1)):
+        await trio.sleep(2.5)
+    assert gzip.decompress((tmp_path / f"{left.name}.gz").read_bytes()) == b"{}\n"
+    assert (left.exists(), other.exists()) == (False, True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import trio
 import trio.testing
+from pydantic import SecretStr
 from structlog.testing import capture_logs
 
 from efo.errors import AccessDeniedError, ConfigurationError, StreamRecreatedError
@@ -12,9 +13,10 @@ from efo_service.config.settings import Settings
 from efo_service.config.streams import Configuration
 from efo_service.streams.changes import find_changes
 from efo_service.streams.keeper import StreamKeeper
-from efo_service.streams.reload import reload
+from efo_service.streams.reload import Reloading, watch_secrets
 from efo_service.streams.report import StreamsReport
 from efo_service.web.health import Health
+from efo_service.web.process_problems import ProcessProblems
 
 
 class FakeRun:
@@ -275,7 +277,7 @@ async def test_the_drain_wins_over_a_reload_that_is_being_made(autojump_clock, w
     await change(keeper, a=one("a", 20), c=one("b"))
     keeper.drain()
     with capture_logs() as lines:
-        await reload(keeper, lambda: streams(d=one("d")))
+        await Reloading(keeper, lambda: streams(d=one("d"))).reload()
     await trio.sleep(20)
     assert sorted(world.told()) == ["a ends", "a runs 10", "b ends", "b runs 10"]
     assert [line["event"] for line in lines] == ["reload_ignored"]
@@ -307,8 +309,8 @@ async def test_a_wrong_configuration_changes_nothing_and_is_logged(autojump_cloc
 
     keeper = await start(streams(a=one("a")))
     with capture_logs() as lines:
-        await reload(keeper, load)
-        await reload(keeper, lambda: Configuration.of(one("a")))
+        await Reloading(keeper, load).reload()
+        await Reloading(keeper, lambda: Configuration.of(one("a"))).reload()
     assert world.told() == ["a runs 10"]
     assert [line["event"] for line in lines] == ["reload_failed", "reload_failed"]
     assert [line["message"][:14] for line in lines] == ["efo.toml:3: [r", "the configurat"]
@@ -319,12 +321,50 @@ async def test_settings_of_the_process_that_differ_are_named(autojump_clock, wor
     keeper = await start(streams(a=one("a")))
     with capture_logs() as lines:
         found = one("a").model_copy(update={"service": one("a").service.model_copy(update={"port": 1})})
-        await reload(keeper, lambda: streams(a=found))
+        await Reloading(keeper, lambda: streams(a=found)).reload()
         keeper.drain()
     assert [(line["event"], line.get("settings")) for line in lines] == [
         ("restart_needed", ["[service] port"]),
         ("reloaded", None),
     ]
+
+
+async def test_a_refused_reload_and_a_needed_restart_are_problems_until_they_are_over(autojump_clock, world, start):
+    def load() -> Configuration:
+        raise ConfigurationError("efo.toml:3: [relay] topic: wrong")
+
+    keeper, problems, tokens = await start(Configuration.of(one("a"))), ProcessProblems(), []
+    report = StreamsReport(keeper, problems)
+    await Reloading(keeper, load, problems).reload()
+    [refused] = report.status()["problems"]
+    assert refused.startswith("the configuration was read again and refused")
+    assert refused.endswith("efo.toml:3: [relay] topic: wrong")
+    assert refused in report.problems()
+    assert refused not in report.obstacles()
+    service = one("a").service.model_copy(update={"port": 1, "token": SecretStr("t" * 24)})
+    found = Configuration.of(one("a").model_copy(update={"service": service}))
+    await Reloading(keeper, lambda: found, problems, lambda service: tokens.extend(service.tokens)).reload()
+    assert [token.secret for token in tokens] == ["t" * 24]
+    assert problems.texts() == ("[service] port: these settings change when efo is started again",)
+    await Reloading(keeper, lambda: Configuration.of(one("a")), problems).reload()
+    assert problems.texts() == ()
+    keeper.drain()
+
+
+async def test_a_secret_that_changes_is_read_again(autojump_clock, world, start, tmp_path):
+    secret = tmp_path / "url"
+    secret.write_text("a")
+    keeper = await start(streams(a=one("a")))
+    async with trio.open_nursery() as nursery:
+        reloading = Reloading(keeper, lambda: streams(a=one("a", int(secret.read_text() == "bb") + 30)))
+        nursery.start_soon(watch_secrets, reloading, lambda: {secret})
+        await trio.sleep(20)
+        assert world.told() == ["a runs 10"]
+        secret.write_text("bb")
+        await trio.sleep(6)
+        nursery.cancel_scope.cancel()
+    assert world.told() == ["a runs 10", "a ends", "a runs 31"]
+    keeper.drain()
 
 
 async def test_the_status_of_several_streams_has_each_with_its_name(autojump_clock, world, start):

@@ -15,7 +15,7 @@ from efo.model import Checkpoint, Position
 from efo.protocol.aggregation import AggregateMode
 from efo.telemetry.filtering import REPORT_INTERVAL, Filtering
 from efo.telemetry.outages import OutageEnded, OutageGivenUp, Outages, Refused
-from efo_service.telemetry.logs import _NAMES, configure, log_events, log_outage, name_worker, severity_of
+from efo_service.telemetry.logs import _NAMES, configure, log_events, log_outage, name_worker, set_level, severity_of
 from tests.spans import Traces
 
 
@@ -40,6 +40,7 @@ def output():
     yield output
     logging.captureWarnings(capture=False)
     logging.root.handlers, logging.root.level = handlers, level
+    set_level("info")
     structlog.reset_defaults()
 
 
@@ -54,14 +55,14 @@ def test_every_event_has_a_log_name():
 
 
 def test_an_event_is_one_json_line(lines):
-    log_events("info")(events.ShardStarted("s-0", Checkpoint("12", 3)))
+    log_events()(events.ShardStarted("s-0", Checkpoint("12", 3)))
     (line,) = lines()
     assert line.pop("timestamp").endswith("Z")
     assert line == {"event": "shard_started", "level": "info", "shard_id": "s-0", "checkpoint": "12/3"}
 
 
 def test_times_of_records_are_text(lines):
-    log_events("info")(events.RecordsExpired("s-0", 0.0, 3600.0, 3600.0))
+    log_events()(events.RecordsExpired("s-0", 0.0, 3600.0, 3600.0))
     (line,) = lines()
     assert (line["event"], line["level"]) == ("records_expired", "warning")
     assert (line["since"], line["until"]) == ("1970-01-01T00:00:00Z", "1970-01-01T01:00:00Z")
@@ -70,7 +71,7 @@ def test_times_of_records_are_text(lines):
 def test_every_line_names_the_worker_also_those_of_libraries(lines):
     name_worker("w-1")
     try:
-        log_events("info")(events.ShardPaused("s-0"))
+        log_events()(events.ShardPaused("s-0"))
         structlog.get_logger().warning("something")
         logging.getLogger("botocore").warning("from a library")
         Thread(target=logging.getLogger("exporter").warning, args=("from its thread",)).run()
@@ -79,9 +80,10 @@ def test_every_line_names_the_worker_also_those_of_libraries(lines):
     assert [line["worker_id"] for line in lines()] == ["w-1"] * 4
 
 
-def test_an_outage_is_one_line_when_it_begins_and_one_when_it_ends(lines):
+def test_an_outage_is_one_line_when_it_begins_and_one_when_it_ends(lines, output):
+    configure("info", output)
     now = 100.0
-    observe = log_events("info", Outages(lambda: now), Filtering(lambda: now))
+    observe = log_events(Outages(lambda: now), Filtering(lambda: now))
     for _ in range(241):
         observe(events.SubscribeAttempted("s-0", 0, 0, "transport", "no route"))
         observe(events.SubscriptionEnded("s-1", 2, "transport"))
@@ -105,9 +107,10 @@ def test_an_outage_is_one_line_when_it_begins_and_one_when_it_ends(lines):
     )
 
 
-def test_an_outage_tells_its_remedy_what_it_changes_to_and_that_it_is_given_up(lines):
+def test_an_outage_tells_its_remedy_what_it_changes_to_and_that_it_is_given_up(lines, output):
+    configure("info", output)
     now = 0.0
-    observe = log_events("info", Outages(lambda: now))
+    observe = log_events(Outages(lambda: now))
     observe(events.SubscribeAttempted("s-0", 0, 0, "silence", "no response"))
     now = 5.0
     observe(events.SubscribeAttempted("s-0", 0, 0, "kms", "the key is disabled"))
@@ -143,7 +146,7 @@ def test_what_is_refused_for_good_is_one_line_and_no_outage(lines):
 
 def test_filtered_records_are_a_warning_when_it_begins_and_once_an_hour(lines):
     now = 0.0
-    observe = log_events("debug", filtering=Filtering(lambda: now))
+    observe = log_events(filtering=Filtering(lambda: now))
     for now in (0.0, 1.0, REPORT_INTERVAL, REPORT_INTERVAL + 1):  # noqa: B007 - the clock reads it
         observe(events.RecordsFiltered("s-0", "7", 3, AggregateMode.FILTER))
     observe(events.RecordsFiltered("s-1", "7", 3, AggregateMode.FILTER))
@@ -154,7 +157,7 @@ def test_filtered_records_are_a_warning_when_it_begins_and_once_an_hour(lines):
 
 def test_a_line_is_one_write(output):
     """With two writes, another worker could write between them if Python does not buffer."""
-    log_events("info")(events.ShardStarted("s-0", Checkpoint.TRIM_HORIZON))
+    log_events()(events.ShardStarted("s-0", Checkpoint.TRIM_HORIZON))
     logging.getLogger("botocore").warning("from a library")
     assert [text[-2:] for text in output.writes] == ["}\n", "}\n"]
 
@@ -168,15 +171,20 @@ def test_a_line_is_one_write(output):
     ],
 )
 def test_a_reposition_is_logged_with_a_readable_target(lines, to, text):
-    log_events("info")(events.ShardRepositioned("s-0", to))
+    log_events()(events.ShardRepositioned("s-0", to))
     assert lines()[0]["to"] == text
 
 
-def test_events_below_the_level_are_not_logged(lines):
-    log_events("info")(events.CheckpointSaved("s-0", Checkpoint.TRIM_HORIZON))
-    assert lines() == []
-    log_events("debug")(events.CheckpointSaved("s-0", Checkpoint.TRIM_HORIZON))
-    assert [line["event"] for line in lines()] == ["checkpoint_saved"]
+def test_events_below_the_level_are_not_logged_and_the_level_changes_while_it_runs(lines, output):
+    configure("info", output)
+    observe, log = log_events(), structlog.get_logger()
+    for level in ("info", "debug", "warning"):
+        set_level(level)
+        observe(events.CheckpointSaved("s-0", Checkpoint.TRIM_HORIZON))
+        observe(events.BatchDelivered("s-0", 1))
+        log.info("own")
+    shown = [line["event"] for line in lines()]
+    assert shown == ["own", "log_level_changed", "checkpoint_saved", "batch_delivered", "own"]
 
 
 @pytest.mark.parametrize(

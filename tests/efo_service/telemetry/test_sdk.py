@@ -44,6 +44,7 @@ def observe_everything(sdk) -> None:
 
 # Dashboards and alerts use these names: a change here breaks them.
 NAMES = {
+    "efo_build_info",
     "efo_backpressure_time_seconds",
     "efo_checkpoint_age_seconds",
     "efo_consumer_lag_seconds",
@@ -82,7 +83,7 @@ def test_prometheus_exports_every_instrument_with_its_name_and_help():
         observe_everything(sdk)
         families = list(text_string_to_metric_families(generate_latest(sdk.registry).decode()))
     assert {family.name for family in families if family.name.startswith(("efo_", "messaging_"))} == NAMES
-    assert len(NAMES) == len(instruments.ALL) + 1
+    assert len(NAMES) == len(instruments.ALL) + 2
     assert [family.name for family in families if not family.documentation] == []
     assert [sample for family in families for sample in family.samples if "otel_scope_name" in sample.labels] == []
 

@@ -48,7 +48,7 @@ def client_of(service):
     """Return a client of the app: from this address, to this host, of a service with or without a token."""
 
     def make(address="127.0.0.1", host="localhost:8080", *, token=None, certificate=False):
-        guard = Guard(Access(token), wall_clock=lambda: 1000.0)
+        guard = Guard(Access(*filter(None, [token])), wall_clock=lambda: 1000.0)
         page = Page(service.take, service.perform)
         app = create_app(Health(clock=lambda: 0.0), CollectorRegistry(), lambda: {"worker_id": "w-1"}, page, guard)
 

@@ -7,12 +7,14 @@ import json
 import os
 import re
 import signal
+from pathlib import Path
 
 import pytest
 import redis
 import trio
 
 import efo
+from efo.leases.stores.sqlite.store import SqliteLeaseStore
 from efo.testing import FakeKinesisThread, When
 from efo.testing.faults.injection import FaultInjector
 from efo.testing.faults.kinds import Refuse
@@ -141,6 +143,12 @@ def test_tail_and_shards_call_what_read_allows(calls):
     only_of_services = {"DescribeStreamSummary"}
     assert call(["tail", "--from", "trim_horizon", "--limit", "1"]) == Exit.OK
     assert calls == allowed("kinesis", "read") - only_of_services
+
+    async def create():
+        async with SqliteLeaseStore(Path(os.environ["EFO_LEASES__PATH"]), "efo", os.environ["EFO_KINESIS__STREAM"]):
+            pass
+
+    trio.run(create)
     assert call(["shards"]) == Exit.OK
     assert calls == allowed("kinesis", "read") - only_of_services
 
@@ -171,7 +179,7 @@ def test_migrate_calls_what_migrate_allows(calls, servers, numbered):
 
 
 def test_the_commands_for_consumers_call_what_consumers_allows(calls):
-    for command in (["list"], ["register", "--name", "other"], ["deregister", "other", "--yes"]):
+    for command in (["list"], ["register", "--name", "other"], ["deregister", "other", "--yes", "--force"]):
         assert call(["consumers", *command]) == Exit.OK
     assert calls == allowed("kinesis", "consumers")
 

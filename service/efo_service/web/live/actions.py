@@ -110,10 +110,10 @@ def seek_target(text: str) -> Checkpoint | PositionLike:
     return parse_position(text, "seek position")
 
 
-async def perform_logged(perform: Perform, action: Action, address: str | None) -> None:
-    """Perform an action, and log what was asked, from where, and the result. Raises ActionRefusedError."""
+async def perform_logged(perform: Perform, action: Action, address: str | None, by: str = "") -> None:
+    """Perform an action, and log what was asked, from where and by whom, and the result. Raises ActionRefusedError."""
     asked = {name: value[:200] for name, value in msgspec.to_builtins(action).items() if value}
-    log = structlog.get_logger().bind(**asked, address=address)
+    log = structlog.get_logger().bind(**asked, address=address, by=by)
     try:
         await perform(action)
     except ActionRefusedError as error:

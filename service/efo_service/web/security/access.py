@@ -4,7 +4,7 @@
 - Reading needs the token, a verified client certificate, or a request of this very machine: from 127.0.0.1 or ::1, to a
   loopback name, and through no proxy. The name keeps pages of other sites out, which DNS rebinding lets ask; what
   browsers say of the asking page keeps out those that ask 127.0.0.1 itself.
-- Acting needs the token, always.
+- Acting needs the token, always, and not one that is for reading alone.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ from hashlib import sha256
 from ipaddress import IPv4Address, IPv6Address
 from typing import Final, Literal
 
-Decision = Literal["allowed", "token_needed", "closed", "foreign_site"]
-"""token_needed: the request may be repeated with the token. closed: no token is configured, so nobody is allowed.
-foreign_site: a page of another site made a browser send it."""
+from efo_service.web.security.tokens import Token
+
+Decision = Literal["allowed", "token_needed", "read_only", "closed", "foreign_site"]
+"""token_needed: the request may be repeated with the token. read_only: its token may not act. closed: no
+token is configured, so nobody is allowed. foreign_site: a page of another site made a browser send it."""
 
 SESSION_SECONDS: Final = 12 * 3600
 _DIRECT: Final = frozenset({
@@ -86,28 +88,30 @@ class Caller:
 
 
 class Access:
-    """Decides for a service with this token; None: none is configured."""
+    """Decides for a service with these tokens; none: none is configured."""
 
-    def __init__(self, token: str | None = None) -> None:
-        self._token = None if token is None else token.encode()
+    def __init__(self, *tokens: Token | str) -> None:
+        self._tokens = tuple(token if isinstance(token, Token) else Token("token", token) for token in tokens)
 
     @property
     def has_token(self) -> bool:
         """Whether a token is configured."""
-        return self._token is not None
+        return bool(self._tokens)
 
-    def is_token(self, text: str) -> bool:
-        """Return whether this is the token. Takes the same time for any text of its length."""
-        return self._token is not None and hmac.compare_digest(text.encode(errors="replace"), self._token)
+    def find(self, text: str) -> Token | None:
+        """Return the token that this is; None if it is none. Takes the same time for any text of its length."""
+        given = text.encode(errors="replace")
+        found = [token for token in self._tokens if hmac.compare_digest(given, token.secret.encode(errors="replace"))]
+        return found[0] if found else None
 
-    def session(self, now: float) -> str:
+    def session(self, token: Token, now: float) -> str:
         """Return the cookie of a new session. It contains no secret: a signature that the token has made."""
         expires = str(int(now) + SESSION_SECONDS)
-        return f"{expires}.{self._signature(expires)}"
+        return f"{expires}.{_signature(token, expires)}"
 
     def may_read(self, caller: Caller, now: float) -> Decision:
         """Return whether the request may read status, map and events. `now`: seconds since the epoch."""
-        if self._is_authorized(caller, now) or ((caller.has_certificate or caller.is_local) and caller.may_be_shown):
+        if self.holder(caller, now) or ((caller.has_certificate or caller.is_local) and caller.may_be_shown):
             return "allowed"
         return "token_needed" if self.has_token else "closed"
 
@@ -115,27 +119,28 @@ class Access:
         """Return whether the request may change something."""
         if not caller.is_same_site:
             return "foreign_site"
-        if self._is_authorized(caller, now):
-            return "allowed"
+        if (token := self.holder(caller, now)) is not None:
+            return "allowed" if token.may_act else "read_only"
         return "token_needed" if self.has_token else "closed"
 
-    def _is_authorized(self, caller: Caller, now: float) -> bool:
-        kind, _, token = caller.headers.get("authorization", "").partition(" ")
-        if kind.lower() == "bearer" and self.is_token(token.strip()):
-            return True
-        return caller.cookie is not None and self._is_session(caller.cookie, now)
+    def holder(self, caller: Caller, now: float) -> Token | None:
+        """Return the token that the request shows, or that its session was made with."""
+        kind, _, text = caller.headers.get("authorization", "").partition(" ")
+        if kind.lower() == "bearer" and (token := self.find(text.strip())) is not None:
+            return token
+        return None if caller.cookie is None else self._of_session(caller.cookie, now)
 
-    def _is_session(self, cookie: str, now: float) -> bool:
+    def _of_session(self, cookie: str, now: float) -> Token | None:
         expires, _, signature = cookie.partition(".")
-        if self._token is None or not (expires.isascii() and expires.isdigit() and len(expires) < 12):  # noqa: PLR2004
-            return False
-        is_signed = hmac.compare_digest(signature.encode(errors="replace"), self._signature(expires).encode())
-        return is_signed and now < int(expires)
+        if not (expires.isascii() and expires.isdigit() and len(expires) < 12 and now < int(expires)):  # noqa: PLR2004
+            return None
+        given = signature.encode(errors="replace")
+        found = [token for token in self._tokens if hmac.compare_digest(given, _signature(token, expires).encode())]
+        return found[0] if found else None
 
-    def _signature(self, expires: str) -> str:
-        if self._token is None:
-            raise ValueError("there are no sessions without a token")
-        return hmac.new(self._token, f"efo session {expires}".encode(), sha256).hexdigest()
+
+def _signature(token: Token, expires: str) -> str:
+    return hmac.new(token.secret.encode(errors="replace"), f"efo session {expires}".encode(), sha256).hexdigest()
 
 
 def is_loopback(host: str) -> bool:

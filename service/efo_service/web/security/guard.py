@@ -55,11 +55,16 @@ class Guard:
         if not caller.is_same_site:
             refuse_unless_allowed("foreign_site")
         self._refuse_too_many(caller.address)
-        if not self.access.is_token(token):
+        if (found := self.access.find(token)) is None:
             self._failed(caller.address)
             return None
-        structlog.get_logger().info("logged_in", address=caller.address)
-        return self.access.session(self._wall_clock())
+        structlog.get_logger().info("logged_in", address=caller.address, by=found.name)
+        return self.access.session(found, self._wall_clock())
+
+    def who(self, request: Request) -> str:
+        """Return the name of the token that a request was allowed by, for the log."""
+        token = self.access.holder(_caller(request), self._wall_clock())
+        return "" if token is None else token.name
 
     def _counted(self, request: Request, decision: Decision) -> Decision:
         """Count a wrong token. While there were too many, the right one is refused too, or guessing would go on.
@@ -70,7 +75,7 @@ class Guard:
         kind, _, token = caller.headers.get("authorization", "").partition(" ")
         if self.access.has_token and kind.lower() == "bearer":
             self._refuse_too_many(caller.address)
-            if not self.access.is_token(token.strip()):
+            if self.access.find(token.strip()) is None:
                 self._failed(caller.address)
                 return "token_needed"
         return decision
@@ -98,6 +103,8 @@ def refuse_unless_allowed(decision: Decision) -> None:
             return
         case "token_needed":
             raise HTTPException(401, "the token of this service is needed", headers={"www-authenticate": "Bearer"})
+        case "read_only":
+            raise HTTPException(403, "this token may only read: actions need the token of [service] token")
         case "closed":
             raise HTTPException(403, _CLOSED)
         case "foreign_site":

@@ -106,7 +106,7 @@ def test_acting_needs_the_token_also_on_this_machine_and_with_a_certificate():
 
 
 def test_a_session_lasts_for_some_hours_and_has_no_secret():
-    cookie = GUARDED.session(1000.0)
+    cookie = GUARDED.session(GUARDED.find(TOKEN), 1000.0)
     assert TOKEN not in cookie
     assert GUARDED.may_act(caller(cookie=cookie), 1000.0 + SESSION_SECONDS - 1) == "allowed"
     assert GUARDED.may_act(caller(cookie=cookie), 1000.0 + SESSION_SECONDS) == "token_needed"
@@ -130,15 +130,17 @@ def test_a_forged_session_is_none(forged):
     ],
 )
 def test_a_page_of_another_site_cannot_act_even_with_a_session(headers):
-    asked = caller(cookie=GUARDED.session(0), **headers)
+    asked = caller(cookie=GUARDED.session(GUARDED.find(TOKEN), 0), **headers)
     assert GUARDED.may_act(asked, 0) == "foreign_site"
-    same = caller(cookie=GUARDED.session(0), origin="http://efo:8080", sec_fetch_site="same-origin")
+    same = caller(
+        cookie=GUARDED.session(GUARDED.find(TOKEN), 0), origin="http://efo:8080", sec_fetch_site="same-origin"
+    )
     assert GUARDED.may_act(same, 0) == "allowed"
 
 
 def test_a_proxy_may_end_https_before_the_service():
     """The browser tells the origin that it sees; the connection of the proxy is plain."""
-    session = GUARDED.session(0)
+    session = GUARDED.session(GUARDED.find(TOKEN), 0)
     asked = caller(cookie=session, host="efo.example", origin="https://efo.example", sec_fetch_site="same-origin")
     assert GUARDED.may_act(asked, 0) == "allowed"
     assert asked.uses_https
