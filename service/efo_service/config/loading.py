@@ -237,7 +237,7 @@ def _refuse_secrets(path: Path | None, tables: Mapping[str, Any], fields: Mappin
         if is_secret(fields[name]):
             raise ConfigurationError(
                 f"{path}: [{'.'.join(names)}] {name} is a secret: remove it from the file, and set"
-                f" {variable_of(*names, name)} in the environment, or {name}_file to a file that has it, instead"
+                f" {variable_of(*names, name)} in the environment instead, or {name}_file to a file that has it"
             )
         if is_proxy(fields[name]) and "@" in str(tables[name]):
             raise ConfigurationError(

@@ -112,10 +112,11 @@ def _sink(settings: Settings, seconds: float) -> list[Check]:
     topics = {f"{relay.sink} topic": settings.topic, **letters}
     if relay.sink == "kafka":
         return _kafka(settings, topics, seconds)
-    from efo_service.operations.doctor.files import jsonl_check, plugin_check  # noqa: PLC0415 - pyarrow is slow to import
+    from efo_service.operations.doctor.files import jsonl_check, plugin_check, retention_check  # noqa: PLC0415 - pyarrow is slow to import
 
     if relay.sink == "log":
-        return _log_checks(settings, topics)
+        is_limited = relay.retention_hours is not None or relay.retention_bytes is not None
+        return [*_log_checks(settings, topics), retention_check(is_limited=is_limited)]
     written = _log_checks(settings, letters) if letters else []
     if relay.sink == "jsonl":
         return [jsonl_check(None if relay.writes_to_stdout else relay.jsonl_file), *written]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Final
 
 import structlog
 import trio
+from opentelemetry.metrics import MeterProvider
 
 from efo.exception_groups import collapse_groups
 from efo_service.config.relay import RelaySettings
@@ -21,6 +22,7 @@ from efo_service.relay.log.consistency import check_topic
 from efo_service.relay.log.maintenance import Maintenance, MaintenanceReport
 from efo_service.relay.log.retention import RetentionRules
 from efo_service.relay.log.sink import LOCK_TIMEOUT, LogSink
+from efo_service.relay.log.state import LogState, disk_of
 from efo_service.relay.mapping import Extractor
 
 RETRIES: Final = SinkRetries(errors=(SinkFullError,), initial=1.0, limit=30.0, jitter=0.0, isolates=False)
@@ -29,9 +31,9 @@ RETRIES: Final = SinkRetries(errors=(SinkFullError,), initial=1.0, limit=30.0, j
 
 @asynccontextmanager
 async def open_log(
-    settings: Settings, topic: str, extract: Extractor | None, reports: SinkReports
+    settings: Settings, topic: str, extract: Extractor | None, reports: SinkReports, meters: MeterProvider
 ) -> AsyncIterator[Destination]:
-    """Open a topic of the log as a destination, and run its maintenance.
+    """Open a topic of the log as a destination, and run its maintenance. `meters`: gets what the topic holds.
 
     Raises LogIncompleteError if its catalog and its directories prove that records are missing, and SinkError.
     """
@@ -43,12 +45,18 @@ async def open_log(
     await trio.to_thread.run_sync(check_topic, root, topic)
     maintenance = Maintenance(root, topic, retention_rules(settings.relay))
 
+    state = LogState(str(root / topic), topic, retention_rules(settings.relay))
+    state.measure(meters)
+
     def run_pass(check_cancelled: Callable[[], object]) -> MaintenanceReport | None:
+        with suppress(OSError):  # the directory does not exist yet
+            state.measured(disk_of(root), time.time())
         return maintenance.run(time.time(), check_cancelled)
 
-    async with maintained(run_pass, topic, settings.relay.maintenance_interval):
+    async with maintained(run_pass, state, topic, settings.relay.maintenance_interval):
         sink = LogSink(root, topic, lock_timeout=lock_timeout, extract=extract)
-        yield Destination(sink, replace(RETRIES, seconds=settings.relay.retry_seconds), reports)
+        retries = replace(RETRIES, seconds=settings.relay.retry_seconds)
+        yield Destination(sink, retries, reports, problems=state.problems)
 
 
 def retention_rules(relay: RelaySettings) -> RetentionRules:
@@ -57,23 +65,29 @@ def retention_rules(relay: RelaySettings) -> RetentionRules:
     return RetentionRules(None if hours is None else hours * 3600, relay.retention_bytes)
 
 
+_COUNTS: Final = ("parts", "compacted", "expired", "freed", "held_back", "size", "segments")
+
 Pass = Callable[[Callable[[], object]], MaintenanceReport | None]
 """Makes one pass, blocking. Its argument is called between steps, and may raise to stop the pass."""
 
 
 @asynccontextmanager
-async def maintained(run_pass: Pass, topic: str, seconds: float) -> AsyncIterator[None]:
-    """Run maintenance of a topic of the log for the duration of the context: compaction and retention."""
+async def maintained(run_pass: Pass, state: LogState, topic: str, seconds: float) -> AsyncIterator[None]:
+    """Run maintenance of a topic of the log for the duration of the context: compaction and retention.
+
+    `state`: gets what each pass finds.
+    """
     with collapse_groups():
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_maintain, run_pass, topic, seconds)
+            nursery.start_soon(_maintain, run_pass, state, topic, seconds)
             yield
             nursery.cancel_scope.cancel()
 
 
-async def _maintain(run_pass: Pass, topic: str, seconds: float) -> None:
+async def _maintain(run_pass: Pass, state: LogState, topic: str, seconds: float) -> None:
     """Run a pass every `seconds`. Errors are logged and the next pass retries, since the relay works without."""
     log = structlog.get_logger().bind(topic=topic)
+    held: set[str] = set()
     while True:
         await trio.sleep(seconds)
         try:
@@ -81,7 +95,12 @@ async def _maintain(run_pass: Pass, topic: str, seconds: float) -> None:
         except SinkError as error:
             log.warning("maintenance_failed", error_type=error.error_type, message=str(error))
         else:
-            if report is not None and report.has_changed_log:
-                log.info("maintenance_done", **asdict(report))
-            if report is not None and report.held_back:
-                log.warning("retention_waits_for_readers", bytes=report.held_back)
+            if report is None:
+                continue
+            state.found(report, time.time())
+            if report.has_changed_log:
+                counts = asdict(report)
+                log.info("maintenance_done", **{name: counts[name] for name in _COUNTS})
+            if report.held_by.keys() - held:  # one line for each reader, until it reads on
+                log.warning("retention_waits_for_readers", bytes=report.held_back, readers=dict(report.held_by))
+            held = set(report.held_by)

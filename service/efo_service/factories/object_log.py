@@ -17,6 +17,7 @@ from efo_service.factories.log import maintained, retention_rules
 from efo_service.relay import doubt
 from efo_service.relay.destination import Destination, SinkReports, SinkRetries, repeated
 from efo_service.relay.log.catalog import check_topic_name
+from efo_service.relay.log.state import LogState
 from efo_service.relay.mapping import Extractor
 from efo_service.relay.object_log import keys
 from efo_service.relay.object_log.consistency import check_topic
@@ -62,9 +63,11 @@ async def open_object_log(
             " lifecycle rule of the bucket expires noncurrent versions (docs/object-storage.md)",
         )
     maintenance = Maintenance(store, topic, retention_rules(settings.relay))
-    async with maintained(maintenance.run, topic, settings.relay.maintenance_interval):
+    state = LogState(f"{url}/{topic}", topic, retention_rules(settings.relay))
+    state.measure(meter_provider)
+    async with maintained(maintenance.run, state, topic, settings.relay.maintenance_interval):
         sink = ObjectLogSink(store, topic, extract=extract)
-        yield Destination(sink, retries, reports)
+        yield Destination(sink, retries, reports, problems=state.problems)
 
 
 def _check(store: Store, url: StoreUrl, topic: str, stream: str) -> Probe:

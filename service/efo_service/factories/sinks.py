@@ -104,7 +104,7 @@ def _open_log(
         return open_object_log(settings, topic, extract, reports, meters)
     from efo_service.factories.log import open_log  # noqa: PLC0415 - pyarrow is slow to import, only if it is used
 
-    return open_log(settings, topic, extract, reports)
+    return open_log(settings, topic, extract, reports, meters)
 
 
 @asynccontextmanager

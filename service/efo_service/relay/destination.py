@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from math import inf
@@ -91,6 +91,7 @@ class Destination:
 
     `sink`: where its records go. `dead_letters`: where those go that the sink refuses; None: they end their shard.
     `transform`: changes and drops records before the sink gets them.
+    `problems`: returns what is wrong beside commits that fail, in sentences with their remedies.
     """
 
     sink: Sink
@@ -98,6 +99,7 @@ class Destination:
     reports: SinkReports = field(default_factory=NoReports)
     dead_letters: Destination | None = None
     transform: Transform | None = None
+    problems: Callable[[], Iterable[str]] = tuple
 
     def identify(self, created_at: float | None) -> None:
         """Tell the sinks when the stream was created, see `Identified`."""

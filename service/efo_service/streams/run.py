@@ -154,7 +154,13 @@ class StreamRun:
         else:
             tracer = tracer_of(tracing.tracer_provider)
             async with parts.open_sink(settings, observer, meters, tracer) as destination:
+                self.health.of_sink = partial(_problems_of, destination)
                 yield _reader(settings, destination, tracing, parts.room), _Identifies(destination)
+
+
+def _problems_of(destination: Destination) -> tuple[str, ...]:
+    letters = () if destination.dead_letters is None else destination.dead_letters.problems()
+    return (*destination.problems(), *letters)
 
 
 def names(settings: Settings) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 import trio
@@ -69,6 +69,8 @@ class Health:
         self._subscribe_error: tuple[str, str] | None = None
         self._expired: dict[str, tuple[float, RecordsExpired]] = {}  # until when it is told, and the last of each shard
         self._delayed: StartDelayed | None = None
+        self.of_sink: Callable[[], Iterable[str]] = tuple
+        """What is wrong with the sink beside commits that fail."""
         self._has_listed = False
 
     def observes(self, event_type: type) -> bool:
@@ -133,6 +135,7 @@ class Health:
             if self._filtering is not None and (filtered := self._filtering.recent()):
                 yield filtering_problem(filtered, len(shards))
 
+        yield from (Problem(text, stops_reading=False) for text in self.of_sink())
         if expired := [event for until, event in self._expired.values() if until > self._clock()]:
             yield expired_problem(expired)
 

@@ -26,6 +26,19 @@ Holder = int | None
 """The process that holds a lock; None if this one cannot see it."""
 
 
+def retention_check(*, is_limited: bool) -> Check:
+    """Return the check of how long a log keeps its records."""
+    everything = (
+        "the log keeps every record forever: set [relay] retention_hours or retention_bytes, unless something else"
+        " removes its oldest segments"
+    )
+
+    def look() -> Outcome:
+        return passed("expired segments are removed when all readers have read them" if is_limited else everything)
+
+    return Check("log retention", in_thread(look), "set [relay] retention_hours or retention_bytes")
+
+
 def log_checks(root: Path, topics: Mapping[str, str], stream: str) -> list[Check]:
     """Return the checks of the embedded log. `topics`: its topics by the names of their checks."""
     remedy = f"check the file system of {root}"

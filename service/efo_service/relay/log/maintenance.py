@@ -6,17 +6,17 @@ GRACE_SECONDS.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, TypedDict
 
 from efo_service.relay.errors import SinkError, os_errors
 from efo_service.relay.log.catalog import read_catalog, topic_directory, topics
 from efo_service.relay.log.compaction import FAN_IN, compact, covered_parts, plan_compaction, remove, remove_superseded
-from efo_service.relay.log.reader_offsets import floor, read_readers
-from efo_service.relay.log.retention import Candidate, RetentionRules, plan_retention
+from efo_service.relay.log.reader_offsets import ReaderCommit, floor, read_readers
+from efo_service.relay.log.retention import Candidate, Retention, RetentionRules, plan_retention
 from efo_service.relay.log.segments import Segment, SizedSegment, all_segments, read_origin, split_superseded
 from efo_service.relay.storage import lock
 
@@ -29,7 +29,9 @@ class MaintenanceReport:
     """What a pass did. Counts are of segments, sizes in bytes.
 
     `parts` were compacted into `compacted` segments; `expired` were removed, which freed `freed` bytes; `held_back`
-    bytes have expired and wait for a reader; `size` is the topic's size after the pass.
+    bytes have expired and wait for a reader; `size` is the topic's size after the pass, in `segments` that are current.
+    `oldest_commit`: of the oldest of them, in seconds since the epoch. By the name of each reader: `held_by` has the
+    bytes that wait for it, `lags` the records that it has not committed, `committed` when it committed last.
     """
 
     parts: int
@@ -38,6 +40,11 @@ class MaintenanceReport:
     freed: int
     held_back: int
     size: int
+    segments: int = 0
+    oldest_commit: float | None = None
+    held_by: Mapping[str, int] = field(default_factory=dict)
+    lags: Mapping[str, int] = field(default_factory=dict)
+    committed: Mapping[str, float | None] = field(default_factory=dict)
 
     @property
     def has_changed_log(self) -> bool:
@@ -60,6 +67,7 @@ class Maintenance:
         self._grace = grace
         self._fan_in = fan_in
         self._commit_times: dict[Segment, float] = {}
+        self._oldest: dict[int, tuple[Segment, float]] = {}
 
     def run(self, now: float, check_cancelled: Callable[[], object] = lambda: None) -> MaintenanceReport | None:
         """Make one pass. Returns None if another process makes one, or if there is no such topic yet.
@@ -111,6 +119,9 @@ class Maintenance:
         readers = read_readers(self._root, self._topic)
         candidates: list[Candidate] = []
         total = 0
+        bounds: dict[int, tuple[int, int]] = {}
+        oldest: list[float] = []
+        segments = 0
         superseded_parts: dict[Segment, list[Segment]] = {}
         for partition, directory in directories.items():
             with _collected(failures):
@@ -118,6 +129,11 @@ class Maintenance:
                 total += sum(_sized(segment).size for segment in (*current[-1:], *superseded))
                 for cover, part in covered_parts(current, superseded):
                     superseded_parts.setdefault(cover, []).append(part)
+                if current:
+                    bounds[partition] = current[0].base, current[-1].end
+                    with suppress(SinkError):  # damage that matters is found where it is read
+                        oldest.append(self._oldest_commit(partition, current[0]))
+                segments += len(current)
                 sizes = [_sized(segment) for segment in current[:-1]]
                 total += sum(sized.size for sized in sizes)
                 # If the commit time of one segment cannot be read, none after it expires.
@@ -132,10 +148,42 @@ class Maintenance:
                 remove(segment)
             check_cancelled()
         freed = sum(one.sized.size for one in plan.expired)
-        return MaintenanceReport(sum(parts), len(parts), len(plan.expired), freed, plan.held_back, total - freed)
+        return MaintenanceReport(
+            sum(parts), len(parts), len(plan.expired), freed, plan.held_back, total - freed,
+            segments=segments - len(plan.expired), oldest_commit=min(oldest, default=None),
+            **of_readers(readers, plan, bounds),
+        )  # fmt: skip
 
     def _committed_at(self, segment: Segment) -> float:
         return self._commit_times.get(segment) or read_origin(segment).committed_at
+
+    def _oldest_commit(self, partition: int, segment: Segment) -> float:
+        known = self._oldest.get(partition)
+        if known is None or known[0] != segment:
+            known = self._oldest[partition] = segment, read_origin(segment).committed_at
+        return known[1]
+
+
+class OfReaders(TypedDict):
+    """What a report has of the readers."""
+
+    held_by: Mapping[str, int]
+    lags: Mapping[str, int]
+    committed: Mapping[str, float | None]
+
+
+def of_readers(readers: Sequence[ReaderCommit], plan: Retention, bounds: Mapping[int, tuple[int, int]]) -> OfReaders:
+    """Return what a report has of the readers. `bounds`: the first offset and the end of each partition."""
+    offsets = {reader.name: reader.offsets for reader in readers}
+    lags = {
+        name: sum(end - max(start, known.get(partition, 0)) for partition, (start, end) in bounds.items())
+        for name, known in offsets.items()
+    }
+    return {
+        "held_by": plan.held_by(offsets),
+        "lags": lags,
+        "committed": {reader.name: reader.committed_at for reader in readers},
+    }
 
 
 @contextmanager

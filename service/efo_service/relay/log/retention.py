@@ -37,10 +37,23 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """The segments that have expired, in the order to remove them, and the bytes that only a reader holds back."""
+    """The segments that have expired, in the order to remove them, and those that only a reader holds back."""
 
     expired: tuple[Candidate, ...]
-    held_back: int
+    waiting: tuple[Candidate, ...]
+
+    @property
+    def held_back(self) -> int:
+        """The bytes that only a reader holds back."""
+        return sum(one.sized.size for one in self.waiting)
+
+    def held_by(self, readers: Mapping[str, Mapping[int, int]]) -> dict[str, int]:
+        """Return how many of these bytes each reader has not read. `readers`: the offsets of each, by partition."""
+        held = {
+            name: sum(one.sized.size for one in self.waiting if one.sized.segment.end > offsets.get(one.partition, 0))
+            for name, offsets in readers.items()
+        }
+        return {name: size for name, size in held.items() if size}
 
 
 def plan_retention(
@@ -59,7 +72,7 @@ def plan_retention(
         for partition in {one.partition for one in due}
     }
     expired = tuple(one for one in due if one in removable[one.partition])
-    return Retention(expired, sum(one.sized.size for one in due if one not in removable[one.partition]))
+    return Retention(expired, tuple(one for one in due if one not in removable[one.partition]))
 
 
 def _by_commit_time(candidates: Sequence[Candidate]) -> Iterator[tuple[float, int, Segment, Candidate]]:

@@ -15,7 +15,7 @@ from typing import Final
 
 from efo_service.relay.errors import LogIncompleteError, SegmentGoneError, SinkError
 from efo_service.relay.files import whole_number
-from efo_service.relay.log.maintenance import MaintenanceReport
+from efo_service.relay.log.maintenance import MaintenanceReport, of_readers
 from efo_service.relay.log.reader_offsets import ReaderCommit, floor
 from efo_service.relay.log.retention import Candidate, RetentionRules, plan_retention
 from efo_service.relay.log.segments import Segment as DiskSegment
@@ -164,11 +164,8 @@ class Maintenance:
     ) -> MaintenanceReport:
         named = [(number, segment) for number, (_, read) in heads.items() for segment in read.head.segments]
         total = sum(segment.size for _, segment in named)
-        report = MaintenanceReport(*compacted, 0, 0, 0, total)
-        if not self._rules.is_set or not named:
-            return report
         readers: list[ReaderCommit] = read_readers(self._store, self._topic)
-        candidates = [_candidate(number, segment) for number, segment in named]
+        candidates = [_candidate(number, segment) for number, segment in named] if self._rules.is_set else []
         floors = {number: floor(readers, number) for number in heads}
         plan = plan_retention(candidates, total, self._rules, floors, now)
         expired = freed = 0
@@ -180,7 +177,14 @@ class Maintenance:
                     freed += sum(segment.size for segment in read.head.segments[:count])
             except SinkError as error:
                 failures.append(error)
-        return MaintenanceReport(*compacted, expired, freed, plan.held_back, total - freed)
+        # The live commits after a head are not counted: they cost a request each.
+        bounds = {number: (read.head.start, read.head.base) for number, (_, read) in heads.items()}
+        oldest = min((segment.written_at for _, segment in named), default=None)
+        return MaintenanceReport(
+            *compacted, expired, freed, plan.held_back, total - freed,
+            segments=len(named) - expired, oldest_commit=oldest,
+            **of_readers(readers, plan, bounds),
+        )  # fmt: skip
 
 
 def _candidate(number: int, segment: Segment) -> Candidate:
