@@ -302,6 +302,34 @@ ALERTS: Final = (
         "faster, commit larger batches, or add workers.",
     ),
     Alert(
+        "EfoLogDiskFilling",
+        "critical",
+        "2m",
+        "efo_log_disk_full_in_seconds < 4 * 3600 or efo_log_disk_free_bytes / efo_log_disk_size_bytes < 0.05",
+        "The disk of efo's log on {{ $labels.instance }} is nearly full, or will be within four hours",
+        "When it is full, records wait in Kinesis. Free some space, lower [relay] retention_bytes or retention_hours, "
+        "or look whether a reader holds the log back: efo log readers list.",
+    ),
+    Alert(
+        "EfoLogHeldByReader",
+        "warning",
+        "10m",
+        "max by (job, messaging_destination_name, efo_reader) (efo_log_held_back_bytes / on (job, instance, "
+        "messaging_destination_name) group_left () efo_log_size_bytes) > 0.5",
+        "The reader {{ $labels.efo_reader }} holds the log of {{ $labels.messaging_destination_name }}",
+        "Of the log's bytes, {{ $value | humanizePercentage }} have expired and wait for this reader. Start it, or "
+        "forget it: efo log readers remove {{ $labels.efo_reader }}.",
+    ),
+    Alert(
+        "EfoProcessProblem",
+        "warning",
+        "2m",
+        "max by (job, instance, efo_problem) (efo_process_problem) > 0",
+        "efo on {{ $labels.instance }}: {{ $labels.efo_problem }}",
+        "A reload was refused, a certificate was not renewed, or a changed setting waits for a restart. The service "
+        "goes on with what it had: look at problems in /status.",
+    ),
+    Alert(
         "EfoLeaseStoreFailing",
         "critical",
         "2m",

@@ -112,6 +112,8 @@ class Bench:
             environment=case.environment,
             pace=case.pace,
             output=case.output,
+            files=case.files,
+            disk_megabytes=case.disk_megabytes,
         )
 
     def _with_backlog(self, case: Case) -> Service:

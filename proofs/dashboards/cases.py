@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +16,7 @@ import trio.lowlevel
 from efo.protocol.aggregation import Entry, aggregate
 from efo.testing import ALWAYS
 from efo.testing.faults import EndStream, Refuse, Reset, Stall
+from efo_service.relay.log.reader_offsets import commit_reader
 from proofs.dashboards.service import Service
 from proofs.dashboards.verdict import Expectation
 
@@ -33,7 +36,7 @@ class Case:
     """A job with its fault. `must`: the alerts that it is for; `may`: those that may follow from it.
 
     `backlog`: whether the stream has old records from the start. `pace`, `output`: see Service. `seconds`: the scrape
-    interval.
+    interval. `files`: what the directory of the service has. `disk_megabytes`: of a disk that has only the log.
     """
 
     job: str
@@ -47,6 +50,8 @@ class Case:
     pace: float | None = None
     output: Path | None = None
     seconds: int = 2
+    files: Mapping[str, str] = field(default_factory=dict)
+    disk_megabytes: int | None = None
 
     @property
     def is_faulty_from_the_start(self) -> bool:
@@ -129,6 +134,23 @@ async def _damage(service: Service) -> None:
     while True:
         service.put_one(aggregate([Entry("p" * 300, b"")] * 3))
         await trio.sleep(20)
+
+
+async def _forget_reader(service: Service) -> None:
+    """Let a reader commit once, and never again."""
+    await trio.to_thread.run_sync(commit_reader, service.log, service.stream, "audit", {0: 0}, time.time())
+
+
+async def _fill_disk(service: Service) -> None:
+    """Fill the disk of the log, but for 4 %."""
+    disk = os.statvfs(service.log)
+    size = int(disk.f_frsize * (disk.f_bavail - 0.04 * disk.f_blocks))
+    await trio.to_thread.run_sync((service.log / "filler").write_bytes, bytes(max(0, size)))
+
+
+async def _empty_token(service: Service) -> None:
+    (service.directory / "token").write_text("")
+    await trio.lowlevel.checkpoint()
 
 
 async def _mix(service: Service) -> None:
@@ -264,6 +286,29 @@ CASES: Final = (
         inject=_poison,
         environment={**_UTF8, "EFO_RELAY__DEAD_LETTERS": "refused"},
         must=_set("RecordsDeadLettered"),
+    ),
+    Case(
+        job="efo-log-held",
+        fault="a reader of the log does not come back, and all has expired",
+        inject=_forget_reader,
+        environment={"EFO_RELAY__RETENTION_BYTES": "10000", "EFO_RELAY__MAINTENANCE_SECONDS": "2"},
+        must=_set("LogHeldByReader"),
+    ),
+    Case(
+        job="efo-log-disk",
+        fault="another program fills the disk of the log, but for 4 %",
+        inject=_fill_disk,
+        environment={"EFO_RELAY__MAINTENANCE_SECONDS": "2", "EFO_RELAY__RETENTION_BYTES": "1000000"},
+        disk_megabytes=64,
+        must=_set("LogDiskFilling"),
+    ),
+    Case(
+        job="efo-reload-refused",
+        fault="the file of the token is emptied, so that the reload is refused",
+        inject=_empty_token,
+        environment={"EFO_SERVICE__READ_TOKEN_FILE": "token"},
+        files={"token": "0123456789abcdef0123"},
+        must=_set("ProcessProblem"),
     ),
     Case(
         job="efo-damaged",

@@ -26,7 +26,8 @@ class Service:
     """`efo run` with its stream. `job`: its name for Prometheus, and with the stream's; `port`: of its /metrics.
 
     `pace`: bytes that are read per second of its output, if the sink is stdout; None for all at once, 0 for none.
-    `output`: where stdout goes instead.
+    `output`: where stdout goes instead. `files`: what its directory has at the start. `disk_megabytes`: its log is on a
+    disk of its own, of this size, which needs root.
     """
 
     def __init__(
@@ -41,12 +42,16 @@ class Service:
         shards: int = 2,
         pace: float | None = None,
         output: Path | None = None,
+        files: Mapping[str, str] | None = None,
+        disk_megabytes: int | None = None,
     ) -> None:
         self.job = job
         self.stream = f"{job}-stream"
         self.directory = directory / job
         self.log = self.directory / "log"
         self.pace = pace
+        self._files = files or {}
+        self._disk_megabytes = disk_megabytes
         self._fake = fake
         self._workers = workers
         fake.create_stream(self.stream, shards=shards)
@@ -70,6 +75,13 @@ class Service:
 
     async def start(self) -> None:
         """Start the process, and wait until it is ready. Raises ProgramError, and trio.TooSlowError."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        for name, content in self._files.items():
+            (self.directory / name).write_text(content)
+        if self._disk_megabytes is not None:
+            self.log.mkdir()
+            size = f"size={self._disk_megabytes}m"
+            await trio.run_process(["mount", "-t", "tmpfs", "-o", size, "tmpfs", str(self.log)])
         await self.program.start()
         with trio.fail_after(_START_SECONDS):
             while not await self._is_ready():
@@ -143,3 +155,5 @@ class Service:
         """End the process and its workers."""
         await self._client.aclose()
         await self.program.end()
+        if self._disk_megabytes is not None:
+            await trio.run_process(["umount", "-l", str(self.log)], check=False)

@@ -14,10 +14,14 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from efo.telemetry.observer import OtelObserver
 from efo_service.relay.errors import SinkFullError
+from efo_service.relay.log.maintenance import MaintenanceReport
+from efo_service.relay.log.retention import RetentionRules
+from efo_service.relay.log.state import Disk, LogState
 from efo_service.relay.measured import SinkMeter
 from efo_service.spark.pipeline.metrics import PipelineMetrics
 from efo_service.telemetry.sdk import telemetry
 from efo_service.web.probe import ServiceAddress
+from efo_service.web.process_problems import ProcessProblems
 from efo_service.web.readiness import WorkerReadiness, measure_readiness
 from efo_service.workers.endpoints import WorkerEndpoints
 from tests.efo.telemetry.test_observer import EVERY_EVENT
@@ -41,6 +45,12 @@ def scrape() -> str:
         meter.retried(SinkFullError("no space"))
         with meter.commit(2):
             pass
+        ProcessProblems().measure(sdk.meter_provider)
+        log = LogState("log/s", "s", RetentionRules(size=1))
+        log.measure(sdk.meter_provider)
+        log.found(MaintenanceReport(0, 0, 0, 0, 1, 1, 1, 0.0, {"audit": 1}, {"audit": 1}, {"audit": 0.0}), 0.0)
+        for at, free in ((0.0, 9), (60.0, 8)):
+            log.measured(Disk(free, 10), at)
         sdk.registry.register(WorkerEndpoints(ServiceAddress("127.0.0.1", 8080), lambda: {"w-1-1": None}))
         restarts = Counter("efo_worker_restarts", "Restarts of workers that ended.", ["worker"], registry=sdk.registry)
         restarts.labels("w-1-1").inc()
@@ -238,6 +248,16 @@ CASES = [
          [series("efo_checkpoint_age_seconds", "59x60")], value="1m 1s", pending=4),
     Case("EfoBackpressure", [series("efo_backpressure_time_seconds_total", "0+36x60")],
          [series("efo_backpressure_time_seconds_total", "0+24x60")], value="60%", pending=19),
+    Case("EfoLogDiskFilling", [series("efo_log_disk_full_in_seconds", "20000x20 10000x40")],
+         [series("efo_log_disk_free_bytes", "6x60"), series("efo_log_disk_size_bytes", "100x60")],
+         labels=STREAM | TARGET, pending=22),
+    Case("EfoLogHeldByReader",
+         [series("efo_log_held_back_bytes", "60x60", efo_reader="audit"), series("efo_log_size_bytes", "100x60")],
+         [series("efo_log_held_back_bytes", "40x60", efo_reader="audit"), series("efo_log_size_bytes", "100x60")],
+         labels={"job": "efo", "messaging_destination_name": "s", "efo_reader": "audit"}, value="60%", pending=9),
+    Case("EfoProcessProblem", [series("efo_process_problem", "0x10 1x50", efo_problem="reload_refused")],
+         [series("efo_process_problem", "0x60", efo_problem="reload_refused")],
+         labels=TARGET | {"efo_problem": "reload_refused"}, pending=12),
     Case("EfoLeaseStoreFailing", operations("0+20x60"), [*operations("0+5x60"), *operations("0+60x60", "lease_lost")],
          value="20%", pending=2),
     Case("EfoLeasesFlapping", [series("efo_lease_losses_total", "0+1x60", efo_lease_loss_reason="expired")],

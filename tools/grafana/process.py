@@ -46,9 +46,15 @@ PROCESS: Final = Dashboard(
                 ),
                 Panel(
                     title="Versions",
-                    about="The version of efo that each process runs.",
+                    about="The version and the commit of efo that each process runs.",
                     kind="table",
-                    queries=(Query(of_instance("target_info"), "{{service_version}}"),),
+                    queries=(Query(of_instance("efo_build_info"), "{{version}} {{commit}}"),),
+                ),
+                Panel(
+                    title="Problems of the process",
+                    about="A refused reload, a certificate not renewed, or a setting that waits for a restart.",
+                    queries=(Query(of_instance("efo_process_problem"), f"{{{{efo_problem}}}}: {_PROCESS}"),),
+                    alerts=("EfoProcessProblem",),
                 ),
                 Panel(
                     title="Series",

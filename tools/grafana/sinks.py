@@ -93,6 +93,57 @@ SINKS: Final = Dashboard(
             ),
         ),
         Row(
+            "Log",
+            (
+                Panel(
+                    title="Size of the log",
+                    about="Bytes of each topic, and those that have expired and wait for a reader.",
+                    unit="bytes",
+                    queries=(
+                        Query(of_job("efo_log_size_bytes"), "{{messaging_destination_name}}"),
+                        Query(of_job("efo_log_held_back_bytes"), "{{messaging_destination_name}}: for {{efo_reader}}"),
+                    ),
+                    alerts=("EfoLogHeldByReader", "EfoLogDiskFilling"),
+                ),
+                Panel(
+                    title="Records that readers have not read",
+                    about="By the named readers of the log, such as Spark queries.",
+                    queries=(Query(of_job("efo_log_reader_lag"), "{{messaging_destination_name}}: {{efo_reader}}"),),
+                    alerts=("EfoLogHeldByReader",),
+                ),
+                Panel(
+                    title="Age of the oldest record",
+                    about="Since its commit. With retention_hours, it stays near that, unless a reader holds it.",
+                    unit="s",
+                    queries=(Query(of_job("efo_log_oldest_age_seconds"), "{{messaging_destination_name}}"),),
+                    alerts=("EfoLogHeldByReader",),
+                ),
+                Panel(
+                    title="Segments",
+                    about="Files of each topic, without superseded ones. Compaction keeps them few.",
+                    queries=(Query(of_job("efo_log_segments"), "{{messaging_destination_name}}"),),
+                ),
+                Panel(
+                    title="Free space of the log's disk",
+                    about="Of its file system.",
+                    unit="percentunit",
+                    queries=(
+                        Query(
+                            f"{of_job('efo_log_disk_free_bytes')} / {of_job('efo_log_disk_size_bytes')}", "{{instance}}"
+                        ),
+                    ),
+                    alerts=("EfoLogDiskFilling",),
+                ),
+                Panel(
+                    title="Time until the log's disk is full",
+                    about="At the rate of the last hour. Nothing is shown while it does not fill.",
+                    unit="s",
+                    queries=(Query(of_job("efo_log_disk_full_in_seconds"), "{{instance}}"),),
+                    alerts=("EfoLogDiskFilling",),
+                ),
+            ),
+        ),
+        Row(
             "Spark pipeline",
             (
                 Panel(
