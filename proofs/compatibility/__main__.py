@@ -17,6 +17,7 @@ from typing import Final
 from efo_service.version import VERSION
 from proofs.compatibility.golden import write
 from proofs.compatibility.reading import Reading, read_all
+from proofs.compatibility.upgrade import before_the_last_format, upgrade_and_downgrade
 from proofs.paths import ROOT
 
 GOLDEN: Final = ROOT / "tests" / "golden"
@@ -28,7 +29,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m proofs.compatibility", description=__doc__)
     parser.add_argument("--write", action="store_true", help="first write the golden files of this version, once")
     parser.add_argument("--golden", type=Path, default=GOLDEN, help="directory of the golden files")
+    parser.add_argument(
+        "--upgrade",
+        nargs="?",
+        const="",
+        metavar="COMMIT",
+        help="run that version and this one in turn on one log and lease store (default: before the last format)",
+    )
     options = parser.parse_args(arguments)
+    if options.upgrade is not None:
+        return _upgrade(options.upgrade)
     if options.write:
         try:
             write(options.golden / VERSION)
@@ -45,6 +55,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     versions = {version: {name: asdict(one) for name, one in readings.items()} for version, readings in results.items()}
     print(json.dumps({"passed": passed, "versions": versions}))
     return 0 if passed else 1
+
+
+def _upgrade(commit: str) -> int:
+    with tempfile.TemporaryDirectory(prefix="efo-upgrade-") as scratch:
+        result = upgrade_and_downgrade(commit or before_the_last_format(), Path(scratch))
+    for step in result.steps:
+        print(f"{step.version:12} {step.outcome:8} {step.records:5} records in the log  {step.reason}")
+    print(json.dumps(asdict(result)))
+    return 0 if result.passed else 1
 
 
 def read_versions(golden: Path) -> dict[str, dict[str, Reading]]:

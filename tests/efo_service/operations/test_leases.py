@@ -27,6 +27,7 @@ from efo_service.operations.leases import (
     select_leases,
 )
 
+NOW = 1_769_860_800.0
 A = Lease("a", Checkpoint("7", 2), owner="ann", counter=4, hash_key_range=HashKeyRange("0", "9"), children=("c",))
 B = Lease("b", Checkpoint.SHARD_END, counter=9, parents=("a",), pending_checkpoint_state=b"\xff")
 
@@ -81,16 +82,17 @@ async def test_leases_without_a_holder_are_decided_at_once(store, autojump_clock
         ("495903382714902566085", Target(Checkpoint("495903382714902566085"))),
         ("2026-01-31T12:00:00Z", Target(Checkpoint.AT_TIMESTAMP, 1_769_860_800.0)),
         ("2026-01-31T13:00:00.5+01:00", Target(Checkpoint.AT_TIMESTAMP, 1_769_860_800.5)),
+        ("-1.5h", Target(Checkpoint.AT_TIMESTAMP, 1_769_855_400.0)),
     ],
 )  # fmt: skip
 def test_the_target_of_a_reset_is_a_sentinel_a_time_or_a_sequence_number(text, target):
-    assert parse_target(text) == target
+    assert parse_target(text, NOW) == target
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "-5", "2026-01-31T12:00:00", "1" * 130, "SHARD_END"])
 def test_an_invalid_target_is_refused(text):
     with pytest.raises(UsageError, match="--to"):
-        parse_target(text)
+        parse_target(text, NOW)
 
 
 def test_a_reset_to_latest_omits_finished_shards_and_a_sequence_number_takes_one_shard():
