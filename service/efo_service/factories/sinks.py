@@ -21,8 +21,8 @@ from efo_service.relay.jsonlines import open_json_lines
 from efo_service.relay.mapping import Extractor, load_extractor
 from efo_service.relay.measured import SinkMeter
 from efo_service.relay.plugins import SinkContext, open_plugin
-from efo_service.relay.transform import Transform, load_transform
 from efo_service.relay.rotated_file import Rotation
+from efo_service.relay.transform import Transform, load_transform
 from efo_service.relay.write_buffer import Refused
 
 SYSTEMS: Final = {"log": "efo_log", "jsonl": "efo_jsonl", "kafka": "kafka"}
