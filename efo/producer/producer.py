@@ -73,6 +73,11 @@ class Producer(Generic[T]):
         return self._buffer.is_auto
 
     @property
+    def max_record_bytes(self) -> int:
+        """The largest data and partition key of a record that the stream takes, together."""
+        return self._max_record_bytes
+
+    @property
     def buffered_bytes(self) -> int:
         """What counts against `ProducerSettings.max_buffered_bytes`."""
         return self._buffer.weight

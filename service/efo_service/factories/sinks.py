@@ -25,7 +25,7 @@ from efo_service.relay.rotated_file import Rotation
 from efo_service.relay.transform import Transform, load_transform
 from efo_service.relay.write_buffer import Refused
 
-SYSTEMS: Final = {"log": "efo_log", "jsonl": "efo_jsonl", "kafka": "kafka"}
+SYSTEMS: Final = {"log": "efo_log", "jsonl": "efo_jsonl", "kafka": "kafka", "kinesis": "aws.kinesis"}
 """The name of each kind of sink in metrics (OpenTelemetry: messaging.system). Others have their own."""
 
 
