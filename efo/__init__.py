@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from efo.consumer.processes import Processes, WorkerProcesses, consume_in_processes
     from efo.consumer.shard_stream import ShardStream
     from efo.consumer.shard_task import ShardReader
-    from efo.consumer.status import ConsumerStatus, IsolatedShard, ShardStatus
+    from efo.consumer.status import ConsumerStatus, ShardStatus
     from efo.consumer.streams.config import StreamConfig, StreamLike, StreamTracker
     from efo.consumer.streams.consumer import MultiStreamConsumer, StreamState, StreamStatus
     from efo.consumer.streams.leases import MultiStreamTable, StreamLeases
@@ -59,6 +59,8 @@ if TYPE_CHECKING:
         LeaseError,
         LeaseLostError,
         LeaseStoreCorruptError,
+        LeaseStoreFullError,
+        LeaseStoreLockedError,
         LeaseStoreUnavailableError,
         MissingExtraError,
         NotHttp2Error,
@@ -122,7 +124,9 @@ if TYPE_CHECKING:
     from efo.protocol.reading import (
         ActiveReadMode,
         Condition,
+        IsolatedShard,
         LeaseCounts,
+        Overdue,
         Readings,
         ShardReading,
         ShardState,
@@ -160,7 +164,7 @@ _NAMES = {
     "efo.consumer.handlers.processor": "Checkpointer ProcessorReader RecordProcessor",
     "efo.consumer.shard_stream": "ShardStream",
     "efo.consumer.shard_task": "ShardReader",
-    "efo.consumer.status": "ConsumerStatus IsolatedShard ShardStatus",
+    "efo.consumer.status": "ConsumerStatus ShardStatus",
     "efo.consumer.streams.config": "StreamConfig StreamLike StreamTracker",
     "efo.consumer.streams.consumer": "MultiStreamConsumer StreamState StreamStatus",
     "efo.consumer.streams.leases": "MultiStreamTable StreamLeases",
@@ -171,7 +175,8 @@ _NAMES = {
         "ConsumerNotFoundError ConsumerReplacedError CredentialsError DeliveryError DeserializationError EfoError "
         "EventError ExpiredCredentialsError ExpiredIteratorError FanOutRefusedError FrameError GoAwayError "
         "HandlerError InternalFailureError IsolateShardError KmsError LeaseError LeaseLostError LeaseStoreCorruptError "
-        "LeaseStoreUnavailableError MissingExtraError NotHttp2Error NotVisibleError OrderError ProducerClosedError "
+        "LeaseStoreFullError LeaseStoreLockedError LeaseStoreUnavailableError MissingExtraError NotHttp2Error "
+        "NotVisibleError OrderError ProducerClosedError "
         "ProtocolError ProxyError ResourceInUseError ResourceNotFoundError SchemaNotLoadedError ServiceError "
         "ShardGoneError ShardNotReadError SilenceError StreamRecreatedError StreamResetError ThrottledError TlsError "
         "TransportError WrongEndpointError"
@@ -204,7 +209,9 @@ _NAMES = {
     "efo.protocol.assignment.placement": "manual_assignment zone_assignment",
     "efo.protocol.assignment.view": "Assignment AssignmentPlan AssignmentView",
     "efo.protocol.failure": "DeadLetter DeadLetterSink FailureAction FailurePolicy FinalAction OnError",
-    "efo.protocol.reading": "ActiveReadMode Condition LeaseCounts Readings ShardReading ShardState SubscriptionState",
+    "efo.protocol.reading": (
+        "ActiveReadMode Condition IsolatedShard LeaseCounts Overdue Readings ShardReading ShardState SubscriptionState"
+    ),
     "efo.protocol.subscription": "SubscriptionTiming",
     "efo.settings": (
         "LATEST TRIM_HORIZON ConsumerSettings OnServiceError PositionLike ReadMode ShardSelection StartAt"
@@ -290,6 +297,8 @@ __all__ = (
     "LeaseLostError",
     "LeaseStore",
     "LeaseStoreCorruptError",
+    "LeaseStoreFullError",
+    "LeaseStoreLockedError",
     "LeaseStoreUnavailableError",
     "LeaseWrite",
     "LoggingObserver",
@@ -307,6 +316,7 @@ __all__ = (
     "OtelObserver",
     "OtelProducerObserver",
     "OtelTracing",
+    "Overdue",
     "Position",
     "PositionLike",
     "PositionType",

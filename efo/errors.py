@@ -421,13 +421,21 @@ class IsolateShardError(EfoError):
     """Raised by a reader or handler to stop its shard and release the lease, while other shards go on (rule R11).
 
     `cooldown`: seconds before this worker may read the shard again; None: `ConsumerSettings.shard_cooldown`. Raises
-    ConfigurationError for anything else.
+    ConfigurationError for anything else. `record`: the record that fails, as the text of its
+    checkpoint; for `Consumer.status`.
     """
 
     error_type = "isolate_shard"
 
-    def __init__(self, message: str = "the application isolated the shard", cooldown: float | None = None) -> None:
+    def __init__(
+        self,
+        message: str = "the application isolated the shard",
+        cooldown: float | None = None,
+        *,
+        record: str | None = None,
+    ) -> None:
         super().__init__(message)
+        self.record = record
         if cooldown is not None and not _is_seconds(cooldown):
             raise ConfigurationError(f"cooldown={cooldown!r}: expected 0 or more seconds, or None")
         self.cooldown = cooldown
@@ -483,6 +491,18 @@ class LeaseStoreUnavailableError(LeaseError):
 
     retryable = True
     error_type = "lease_store_unavailable"
+
+
+class LeaseStoreLockedError(LeaseStoreUnavailableError):
+    """Another program holds the lock of the lease store, for longer than a write takes. The message names the file."""
+
+    error_type = "lease_store_locked"
+
+
+class LeaseStoreFullError(LeaseStoreUnavailableError):
+    """The lease store has no space for a write. The message names the file or the server."""
+
+    error_type = "lease_store_full"
 
 
 class LeaseStoreCorruptError(LeaseError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from efo.protocol.reading import LeaseCounts, ShardReading
+from efo.protocol.reading import IsolatedShard, LeaseCounts, ShardReading
 
 NOW = 500.0
 NO_LEASES = LeaseCounts({}, 0, {})
@@ -15,12 +15,16 @@ class FakeReadings:
         self.time = NOW
         self.known = shards
         self.counted = counts
+        self.failed: tuple[IsolatedShard, ...] = ()
 
     def now(self) -> float:
         return self.time
 
     def shards(self) -> tuple[ShardReading, ...]:
         return self.known
+
+    def isolated(self) -> tuple[IsolatedShard, ...]:
+        return self.failed
 
     def counts(self) -> LeaseCounts | None:
         return self.counted

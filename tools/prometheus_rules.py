@@ -78,11 +78,13 @@ def increase(counter: str, window: str, labels: str) -> str:
 
 
 def _shards(condition: str) -> str:
-    return f'stream:efo_shard_status:sum{{efo_shard_condition="{condition}"}} > 0'
+    """Return whether shards were in a condition within a minute: they may be in others in between, while efo tries."""
+    return f'max_over_time(stream:efo_shard_status:sum{{efo_shard_condition="{condition}"}}[1m]) > 0'
 
 
 RECORDINGS: Final = (
     Recording("stream:efo_consumer_lag_seconds:max", f"max by ({_STREAM}) (efo_consumer_lag_seconds)"),
+    Recording("stream:efo_record_unacked_age_seconds:max", f"max by ({_STREAM}) (efo_record_unacked_age_seconds)"),
     Recording("stream:efo_checkpoint_age_seconds:max", f"max by ({_STREAM}) (efo_checkpoint_age_seconds)"),
     Recording("stream:efo_shard_status:sum", f"sum by ({_STREAM}, efo_shard_condition) (efo_shard_status)"),
     Recording(
@@ -220,6 +222,32 @@ ALERTS: Final = (
         _shards("unread"),
         f"{_OF_STREAM}: the handler or sink takes nothing",
         "Shards of which events wait: {{ $value }}. Make the sink reachable; look in the log for sink_outage_began.",
+    ),
+    Alert(
+        "EfoShardsUncommitted",
+        "critical",
+        "1m",
+        _shards("uncommitted"),
+        f"{_OF_STREAM}: records do not arrive at the sink",
+        "Shards whose records are read and not committed: {{ $value }}. GET /status: its problems have the last error "
+        "of the sink, and what to do.",
+    ),
+    Alert(
+        "EfoUnackedAgeHigh",
+        "critical",
+        "2m",
+        "stream:efo_record_unacked_age_seconds:max > 60",
+        f"{_OF_STREAM}: records were read and are not acked",
+        "The oldest was read {{ $value | humanizeDuration }} ago. GET /status: its problems have the last error of the "
+        "sink. A child process of `efo kcl` checkpoints too rarely.",
+    ),
+    Alert(
+        "EfoSinkRetries",
+        "warning",
+        "1m",
+        increase("efo_sink_retries_total", "5m", "job, messaging_destination_name") + " > 2",
+        "{{ $labels.messaging_destination_name }}: the sink fails",
+        "Commits that failed and are tried again, in 5 minutes: {{ $value }}. Look in the log for sink_outage_began.",
     ),
     Alert(
         "EfoShardsWithoutLease",

@@ -20,7 +20,7 @@ from efo.consumer.shard_sources import ShardSources
 from efo.consumer.shard_stream import ShardStream
 from efo.consumer.shard_sync import ShardSync
 from efo.consumer.shard_task import LAST_SAVE_TIMEOUT, ShardReader, ShardTask
-from efo.consumer.status import ConsumerStatus, IsolatedShard, status_of
+from efo.consumer.status import ConsumerStatus, status_of
 from efo.errors import (
     EfoError,
     HandlerError,
@@ -49,7 +49,7 @@ from efo.leases.store import LeaseStore
 from efo.model import Checkpoint, Lease, Position, Shard
 from efo.protocol.joint_assignment import TableAssignment
 from efo.protocol.lineage import has_lineage, is_startable
-from efo.protocol.reading import LeaseCounts, ShardReading
+from efo.protocol.reading import IsolatedShard, LeaseCounts, ShardReading
 from efo.settings import ConsumerSettings, OnServiceError, PositionLike, parse_position, pinned
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class Consumer:
         self._running: dict[str, ShardStream] = {}
         self._abandoned: dict[str, ShardReading] = {}  # that no worker is known to read
         self._clock = trio.lowlevel.current_clock().current_time  # from any thread, unlike trio.current_time
-        self._isolated: dict[str, tuple[float, str]] = {}  # until when, and why
+        self._isolated: dict[str, tuple[float, IsolatedShard]] = {}  # until when, and why
         self._probed: frozenset[str] = frozenset()
         self._probed_at = -inf
         self._draining = False
@@ -176,7 +176,7 @@ class Consumer:
         some worker reads it, `status().isolated` has it with the error_type "released". Raises ShardNotReadError.
         """
         shard = self._shard(shard_id)
-        self._isolated[shard_id] = (trio.current_time() + self._settings.shard_cooldown, "released")
+        self._note_isolated(IsolatedShard(shard_id, "released", self._settings.shard_cooldown))
         shard.drain()
 
     def lineage(self) -> tuple[Sequence[Shard], Mapping[str, Lease]]:
@@ -190,24 +190,19 @@ class Consumer:
         """Return a snapshot of the consumer."""
         now, counts = trio.current_time(), self.counts()
         shards = tuple(status_of(shard, now) for shard in self.shards())
-        isolated = tuple(
-            IsolatedShard(key, error_type, until - now)
-            for key, (until, error_type) in self._isolated.items()
-            if until > now
-        )
         return ConsumerStatus(
             self.worker_id,
             self._sources.is_registered,
             self._draining,
             shards,
             None if counts is None else counts.shards,
-            isolated,
+            tuple(self.isolated()),
             counts,
             self._sources.read_mode,
             None if (error := self._sources.fan_out_error) is None else str(error),
         )
 
-    # What status, metrics and readiness are derived from: see `efo.protocol.reading.Readings`. These three may be
+    # What status, metrics and readiness are derived from: see `efo.protocol.reading.Readings`. These four may be
     # called from any thread.
 
     def now(self) -> float:
@@ -217,6 +212,20 @@ class Consumer:
     def shards(self) -> list[ShardReading]:
         """Return what is known of each shard that this worker reads, or stopped reading with no known successor."""
         return [*[shard.reading() for shard in list(self._running.values())], *list(self._abandoned.values())]
+
+    def isolated(self) -> list[IsolatedShard]:
+        """Return the shards that failed, and that this worker has not read successfully since."""
+        now, known = self._clock(), self._isolated.copy()
+        return [
+            replace(shard, seconds_left=max(0.0, until - now))
+            for key, (until, shard) in known.items()
+            if self._is_still_isolated(until, key)
+        ]
+
+    def _is_still_isolated(self, until: float, shard_id: str) -> bool:
+        """Return whether a shard was isolated until some time, or is read again and has acked nothing yet."""
+        shard = self._running.get(shard_id)
+        return until > self._clock() or (shard is not None and shard.acked in {None, shard.checkpoint})
 
     def counts(self) -> LeaseCounts | None:
         """Return what the lease table shows; None if it was not read for so long that it is unknown."""
@@ -290,7 +299,8 @@ class Consumer:
             lease = self._keeper.leases.get(key)
             if lease is None or lease.is_finished or lease.owner not in {None, self.worker_id}:
                 del self._abandoned[key]
-        self._isolated = {key: found for key, found in self._isolated.items() if trio.current_time() < found[0]}
+        known = self._isolated.items()
+        self._isolated = {key: found for key, found in known if self._is_still_isolated(found[0], key)}
         if self._are_counts_outdated:
             self._are_counts_outdated = False
             self._observer(ShardsCounted(self._counts()))
@@ -354,10 +364,14 @@ class Consumer:
 
     async def _isolate(self, held: HeldLease, error: Exception, cooldown: float) -> None:
         """Release the lease of a shard that failed: another worker may succeed, and this one later."""
-        shard_id, error_type = held.lease.key, _error_type(error)
-        self._isolated[shard_id] = (trio.current_time() + cooldown, error_type)
+        shard_id, error_type, detail = held.lease.key, _error_type(error), _detail(error)
+        record = error.record if isinstance(error, IsolateShardError) else None
+        self._note_isolated(IsolatedShard(shard_id, error_type, cooldown, detail, record))
         await self._give_back(held)
-        self._observer(ShardIsolated(shard_id, cooldown, error_type, _detail(error)))
+        self._observer(ShardIsolated(shard_id, cooldown, error_type, detail))
+
+    def _note_isolated(self, shard: IsolatedShard) -> None:
+        self._isolated[shard.shard_id] = (trio.current_time() + shard.seconds_left, shard)
 
     async def _give_back(self, held: HeldLease, _reader: ShardReader | None = None) -> None:
         """Release a lease. If the store cannot be reached, stop renewing the lease, so that it expires."""

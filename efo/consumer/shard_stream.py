@@ -32,7 +32,7 @@ from efo.kinesis.shard_source import ShardEnd, ShardSource
 from efo.model import Batch, Checkpoint, ChildShard, Position, Record
 from efo.protocol.messages import SubscribeToShardEvent
 from efo.protocol.progress import Progress
-from efo.protocol.reading import ShardReading, ShardState
+from efo.protocol.reading import Overdue, ShardReading, ShardState
 from efo.settings import PositionLike, parse_position
 from efo.telemetry.tracing import NO_SPAN
 
@@ -49,15 +49,20 @@ more, in a burst many more."""
 class _Delivered(msgspec.Struct, frozen=True, gc=False):
     """What is reported about a batch after it is acked. `at`: trio's clock. Arrival times: seconds since the epoch.
 
-    `last`: the sequence number of its last record.
+    `last`: the sequence number of its last record. `behind`: seconds behind the tip of the shard.
     """
 
     records: int
     last: str
     at: float
+    behind: float
     oldest: float
     newest: float
     data_bytes: int
+
+
+def _nothing_overdue() -> Overdue | None:
+    return None
 
 
 class ShardStream:
@@ -69,8 +74,9 @@ class ShardStream:
 
     `stream`: the stream's name. `shard_id`: the shard's id. `checkpoint`: the checkpoint of the lease, or of the last
     seek, after which it reads. `bytes_received`: the size of the data of all Kinesis records received. `acks`: grows
-    with each ack and each seek. `overdue_after`: acks are reported as overdue after so many seconds. `is_lost`: whether
-    its lease was lost: its reader is being cancelled. `unread`: since when records of it are unread, which may expire.
+    with each ack and each seek. `overdue_after`: acks are reported as overdue after so many seconds. `overdue`: returns
+    what its reader waits for before it can ack, in any thread; the reader sets it. `is_lost`: whether its lease was
+    lost: its reader is being cancelled. `unread`: since when records of it are unread, which may expire.
     `observer`: takes the diagnostic events of its consumer.
     """
 
@@ -99,6 +105,7 @@ class ShardStream:
         self.bytes_received: int = 0
         self.acks: int = 0
         self.overdue_after: float = OVERDUE_AFTER
+        self.overdue: Callable[[], Overdue | None] = _nothing_overdue
         self.is_lost: bool = False
         self._position = start_position(checkpoint, initial)
         self.unread = unread
@@ -163,6 +170,7 @@ class ShardStream:
     def reading(self) -> ShardReading:
         """Return what is known of the reading of this shard. May be called from any thread."""
         subscription, last_event_at = self._subscription, self._last_event_at
+        oldest = next(iter(self._unacked.copy().values()), None)  # a copy: threads of exporters ask
         return ShardReading(
             self.shard_id,
             self.acked or self.checkpoint,
@@ -177,6 +185,10 @@ class ShardStream:
             self._unsaved_since,
             self._wanted_since,
             None if subscription is None else subscription.read_mode,
+            None if oldest is None else oldest.at,
+            0.0 if oldest is None else oldest.behind,
+            self.overdue(),
+            None if subscription is None else subscription.pending_since,
         )
 
     def saved(self, acks: int) -> None:
@@ -467,6 +479,7 @@ class ShardStream:
             len(batch.records),
             newest.sequence_number,
             now,
+            event.millis_behind_latest / 1000,
             oldest.approximate_arrival_timestamp,
             newest.approximate_arrival_timestamp,
             self._event_bytes,

@@ -8,12 +8,14 @@ from efo.model import Checkpoint
 from efo.protocol.reading import (
     ActiveReadMode,
     Condition,
+    IsolatedShard,
     LeaseCounts,
     ShardReading,
     ShardState,
     checkpoint_age,
     condition,
     event_age,
+    read_lag,
 )
 from efo.protocol.reading import lag as lag_of
 
@@ -25,10 +27,11 @@ class ShardStatus:
     `checkpoint`: the checkpoint that its acks allow; it may not be saved yet. `millis_behind_latest`: of its last
     event; None before the first. `state`: of its subscription. `last_event_age`: seconds since its last event; None
     before the first. An idle shard gets an event about every 5 seconds. `lag`: seconds since what was read was known to
-    be current; None until that is known. `condition`: whether it is read, and if not, why. `checkpoint_age`: seconds
-    since records were delivered that no saved checkpoint includes; 0 if there are none. `saved_age`: seconds since its
-    checkpoint was saved, or since its lease was taken. `read_mode`: how it is read; None while it has no subscription
-    and is not polled. A polled shard has an event for each page of GetRecords.
+    be current and acked; None until that is known. `condition`: whether it is read, and if not, why. `checkpoint_age`:
+    seconds since records were delivered that no saved checkpoint includes; 0 if none were. `saved_age`: seconds since
+    its checkpoint was saved, or since its lease was taken. `read_mode`: how it is read; None while it has no
+    subscription and is not polled. A polled shard has an event for each page of GetRecords. `read_lag`: `lag` without
+    the records that were read and are not acked.
     """
 
     shard_id: str
@@ -42,18 +45,7 @@ class ShardStatus:
     checkpoint_age: float = 0.0
     saved_age: float = 0.0
     read_mode: ActiveReadMode | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class IsolatedShard:
-    """A shard that failed, and that this worker does not read for now (rule R11).
-
-    `error_type`: why. `seconds_left`: until this worker may read it again.
-    """
-
-    shard_id: str
-    error_type: str
-    seconds_left: float
+    read_lag: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,4 +86,5 @@ def status_of(shard: ShardReading, now: float) -> ShardStatus:
         checkpoint_age(shard, now),
         max(0.0, now - shard.saved_at),
         shard.read_mode,
+        read_lag(shard, now),
     )

@@ -9,7 +9,7 @@ from efo.consumer.status import ConsumerStatus
 from efo.doors.calls import ApplicationSide
 from efo.doors.merge import Merge
 from efo.model import Checkpoint, Lease, Shard
-from efo.protocol.reading import LeaseCounts, ShardReading
+from efo.protocol.reading import IsolatedShard, LeaseCounts, ShardReading
 from efo.settings import PositionLike
 
 
@@ -63,6 +63,11 @@ class StreamConsumer:
         """Return what is known of each shard that this worker reads, or stopped reading with no known successor."""
         self._door.check_process()
         return self._consumer.shards()
+
+    def isolated(self) -> list[IsolatedShard]:
+        """Return the shards that failed, and that this worker has not read successfully since."""
+        self._door.check_process()
+        return self._consumer.isolated()
 
     def counts(self) -> LeaseCounts | None:
         """Return what the lease table shows; None if it was not read for so long that it is unknown."""

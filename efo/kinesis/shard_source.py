@@ -44,6 +44,11 @@ class ShardSource(Protocol):
         """Whether the reader, not Kinesis, is what is slow."""
         ...
 
+    @property
+    def pending_since(self) -> float | None:
+        """When the event arrived that the reader has not taken yet, by trio's clock; None if none is known."""
+        ...
+
     async def receive(self) -> SubscribeToShardEvent | ShardEnd | None:
         """Wait for the next event; at last for ShardEnd; None after `interrupt`.
 

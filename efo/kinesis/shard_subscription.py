@@ -188,9 +188,14 @@ class ShardSubscription:
     @property
     def has_pending(self) -> bool:
         """Whether something has arrived that `receive` has not returned: the reader, not Kinesis, is what is slow."""
+        return bool(self._inputs or self._ready) or self.pending_since is not None
+
+    @property
+    def pending_since(self) -> float | None:
+        """When the event arrived that the reader has not taken yet; None if there is none."""
         live = self._machine.live
         attempt = None if live is None else self._attempts.get(live)
-        return bool(self._inputs or self._ready) or (attempt is not None and attempt.arrived_at is not None)
+        return None if attempt is None else attempt.arrived_at
 
     async def receive(self) -> SubscribeToShardEvent | ShardEnd | None:
         """Wait for the next event; None after `interrupt`. Raises the EfoError that retries cannot cure."""

@@ -52,13 +52,23 @@ REMEDIES: Final[Mapping[str, str]] = {
     "order": "report this error: the service sent records out of order, and efo stops rather than lose their order",
     # Leases and sinks.
     "lease_store_unavailable": "make the lease store reachable from this worker; it then takes its leases again",
+    "lease_store_locked": "end the program that holds the lock of the file that the error names (fuser FILE); a file on"
+    " a network share belongs on a local disk",
+    "lease_store_full": "free space on the disk of the file that the error names; then leases and checkpoints are"
+    " written again",
     "lease_store_corrupt": "look at the row or the file that the error names",
     "cancelled": "make the lease store faster, or reachable: it did not respond in time",
     "sink_full": "free space, or raise the quota; no record is lost",
     "sink_locked": "end the other writer that the error names, or wait: it is a worker that still finishes",
     "sink_fenced": "nothing: another worker has taken the shard",
     "sink": "look at the path or the server that the error names",
-    "kafka": "look at the brokers, and at the network to them",
+    "sink_unavailable": "look at the path or the server that the error names: its disk, its mount, its permissions",
+    "kafka_unavailable": "look at the brokers, and at the network to them",
+    "kafka_aborted": "look at the log of the brokers: they aborted a transaction, which is written again",
+    "kafka_fenced": "nothing: another worker has taken the shard",
+    "kafka_fatal": "nothing, unless it goes on: the shard is opened again; then look at the log of the brokers",
+    "record_refused": "correct the producer of such records, or set [relay] dead_letters",
+    "sink_defect": "report the line of the log that names it",
     "object_store_unavailable": "look at the object store, and at the network to it",
     "object_store_denied": "permit the object store's operations to these credentials: the error names one",
 }

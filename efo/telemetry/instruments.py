@@ -63,7 +63,19 @@ CONSUMER_LAG: Final = Instrument(
     "efo.consumer.lag",
     "observable_gauge",
     "s",
-    "Time since what was read of the shard was known to be current; grows while no event arrives or none is read.",
+    "Time since what was acked of the shard was known to be current; grows while no event arrives or none is acked.",
+)
+READ_LAG: Final = Instrument(
+    "efo.consumer.read.lag",
+    "observable_gauge",
+    "s",
+    "The lag of reading alone, without records that were read and are not acked.",
+)
+UNACKED_AGE: Final = Instrument(
+    "efo.record.unacked.age",
+    "observable_gauge",
+    "s",
+    "Time since the oldest record was delivered that is not acked: for a relay, that its sink has not committed.",
 )
 EVENT_AGE: Final = Instrument(
     "efo.subscription.event.age",

@@ -43,7 +43,16 @@ from efo.events import (
     SubscribeAttempted,
     SubscriptionEnded,
 )
-from efo.protocol.reading import Readings, ShardReading, checkpoint_age, condition, event_age, lag
+from efo.protocol.reading import (
+    Readings,
+    ShardReading,
+    checkpoint_age,
+    condition,
+    event_age,
+    lag,
+    read_lag,
+    unacked_age,
+)
 from efo.telemetry import instruments
 from efo.telemetry.combined import FREQUENT, nothing_held
 from efo.telemetry.instruments import Instrument
@@ -103,6 +112,8 @@ class OtelObserver:
             instruments.CONSUMED: self._observe_consumed,
             instruments.SUBSCRIPTION_IO: partial(self._observe_counter, "wire_bytes"),
             instruments.CONSUMER_LAG: partial(self._observe_reading, lag),
+            instruments.READ_LAG: partial(self._observe_reading, read_lag),
+            instruments.UNACKED_AGE: partial(self._observe_reading, unacked_age),
             instruments.EVENT_AGE: partial(self._observe_reading, event_age),
             instruments.CHECKPOINT_AGE: partial(self._observe_reading, checkpoint_age),
             instruments.SHARD_STATUS: self._observe_status,
@@ -110,7 +121,7 @@ class OtelObserver:
             instruments.LEASE_COUNT: self._observe_lease_counts,
             instruments.WORKER_COUNT: self._observe_workers,
             instruments.RECORD_INFLIGHT: self._observe_inflight,
-            instruments.BACKPRESSURE_TIME: partial(self._observe_counter, "backpressure"),
+            instruments.BACKPRESSURE_TIME: self._observe_backpressure,
             instruments.RECORDS_FILTERED: self._observe_filtered,
         }
         self._instruments: dict[Instrument, Any] = {
@@ -305,6 +316,14 @@ class OtelObserver:
     def _observe_counter(self, name: str, _options: CallbackOptions) -> Iterable[Observation]:
         self._drain()
         return observations(self._shards.counters(name))
+
+    def _observe_backpressure(self, _options: CallbackOptions) -> Iterable[Observation]:
+        self._drain()
+        waits: dict[str, float] = {}
+        if (readings := self._readings) is not None:
+            now = readings.now()
+            waits = {s.shard_id: now - s.pending_since for s in readings.shards() if s.pending_since is not None}
+        return observations(self._shards.counters("backpressure", waits))
 
     def _observe_filtered(self, _options: CallbackOptions) -> Iterable[Observation]:
         if not self._filtering:

@@ -12,7 +12,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from efo.errors import ExpiredIteratorError, LeaseStoreCorruptError, LeaseStoreUnavailableError
+from efo.errors import (
+    ExpiredIteratorError,
+    LeaseStoreCorruptError,
+    LeaseStoreFullError,
+    LeaseStoreLockedError,
+    LeaseStoreUnavailableError,
+)
 from efo.events import (
     ConnectionClosed,
     ConnectionOpened,
@@ -51,6 +57,9 @@ SAME_CAUSE_AFTER: Final = 600.0
 PLANNED_ENDS: Final = {"expired", "renewed", "shard_end", "lease_lost", "shutdown", "idle", "seek", "throttled"}
 """Reasons for the end of a subscription that are no failure."""
 _PUTTING: Final = "PutRecords"
+_OF_LEASE_STORE: Final = {
+    error.error_type for error in (LeaseStoreUnavailableError, LeaseStoreLockedError, LeaseStoreFullError)
+}
 _ORDINARY_REFUSALS: Final = {"ResourceInUseException", "throttled"}
 
 
@@ -115,14 +124,15 @@ OutageChange = OutageBegan | OutageChanged | OutageEnded | OutageGivenUp | Refus
 
 
 @dataclass(frozen=True, slots=True)
-class OngoingOutage:
-    """An outage that has not ended, with its present cause. `seconds`: since it began. `failures`: until now."""
+class KnownOutage:
+    """An outage, with its last cause. `seconds`: since it began. `failures`: until now. `is_over`: it has ended."""
 
     system: System
     error_type: str
     detail: str
     seconds: float
     failures: int
+    is_over: bool = False
 
 
 class Outage:
@@ -152,11 +162,12 @@ class Outage:
         """Whether an outage has begun and not ended."""
         return self._is_on
 
-    def ongoing(self, now: float) -> OngoingOutage | None:
-        """Return the outage that has not ended; None if there is none. May be called from any thread."""
-        if not self._is_on:
+    def last(self, now: float) -> KnownOutage | None:
+        """Return the last outage, which may not be over; None if there was none. May be called from any thread."""
+        if not self._cause:
             return None
-        return OngoingOutage(self._system, self._cause, self._detail, now - self._began_at, self._failures)
+        seconds, is_over = now - self._began_at, not self._is_on
+        return KnownOutage(self._system, self._cause, self._detail, seconds, self._failures, is_over)
 
     def failed(
         self, key: str, now: float, error_type: str, detail: str = "", shard_id: str = ""
@@ -169,8 +180,7 @@ class Outage:
         self._failures += 1
         if is_first:
             self._began_at, self._failures, self._swept_at, self._reported_at = now, 1, now, {error_type: now}
-        if is_first or error_type != before:
-            self._cause, self._detail = error_type, detail
+        self._cause, self._detail = error_type, detail
         if is_first:
             yield OutageBegan(self._system, error_type, detail, shard_id)
         elif error_type != before and now - self._reported_at.get(error_type, -SAME_CAUSE_AFTER) >= SAME_CAUSE_AFTER:
@@ -247,10 +257,14 @@ class Outages:
         """Whether an outage may begin or end with an event of this type."""
         return event_type is EventReceived or event_type in self._handlers
 
-    def ongoing(self) -> list[OngoingOutage]:
+    def ongoing(self) -> list[KnownOutage]:
         """Return the outages that have not ended. May be called from any thread."""
+        return [outage for outage in self.last() if not outage.is_over]
+
+    def last(self) -> list[KnownOutage]:
+        """Return the last outage of each system that had one. May be called from any thread."""
         now = self._clock()
-        found = (outage.ongoing(now) for outage in (self._kinesis, self._puts, self._lease_store, self._sink))
+        found = (outage.last(now) for outage in (self._kinesis, self._puts, self._lease_store, self._sink))
         return [outage for outage in found if outage is not None]
 
     def observe(self, event: Event) -> Iterable[OutageChange]:
@@ -285,7 +299,7 @@ class Outages:
             yield from self._kinesis.failed(event.shard_id, now, cause, event.detail, event.shard_id)
 
     def _sync_failed(self, event: ShardSyncFailed, now: float) -> Iterator[OutageChange]:
-        if event.error_type == LeaseStoreUnavailableError.error_type:
+        if event.error_type in _OF_LEASE_STORE:
             yield from self._lease_store.failed("list", now, event.error_type, event.detail)
         else:
             yield from self._kinesis.failed("", now, event.error_type, event.detail)

@@ -86,7 +86,11 @@ class Durations:
 
 @dataclass(slots=True)
 class ShardFigures:
-    """The figures of one shard. `left_at`: a reading of `clock`, None while the shard is read."""
+    """The figures of one shard. `left_at`: a reading of `clock`, None while the shard is read.
+
+    `blocked`: the highest value that was told of `backpressure`, with a wait that went on then. Exporters' threads
+    write it: a counter must not fall when what waited is dropped.
+    """
 
     attributes: Attributes
     intervals: Peaks
@@ -96,6 +100,7 @@ class ShardFigures:
     inflight: int = 0
     filtered: int = 0
     backpressure: float = 0.0
+    blocked: float = 0.0
     left_at: float | None = None
 
 
@@ -178,12 +183,18 @@ class ShardSeries:
                 self._named.add(shard_id)
         return {**self._common, SHARD: shard_id}
 
-    def counters(self, name: str) -> Iterator[tuple[Attributes, float]]:
-        """Yield a counter of the shards that are read or were until lately. Those of one name are to be added up."""
+    def counters(self, name: str, ongoing: Mapping[str, float] | None = None) -> Iterator[tuple[Attributes, float]]:
+        """Yield a counter of the shards that are read or were until lately. Those of one name are to be added up.
+
+        `ongoing`: of "backpressure", for how long an event of each shard has waited that still waits.
+        """
         horizon = self._clock() - KEEP_COUNTERS
-        for figures in list(self._shards.values()):
+        for shard_id, figures in list(self._shards.items()):
             if figures.left_at is None or figures.left_at > horizon or figures.attributes[SHARD] == OTHER:
-                yield figures.attributes, getattr(figures, name)
+                value = getattr(figures, name)
+                if ongoing is not None:
+                    value = figures.blocked = max(figures.blocked, value + ongoing.get(shard_id, 0.0))
+                yield figures.attributes, value
         if self._ended[name]:
             yield {**self._common, SHARD: OTHER}, self._ended[name]
 

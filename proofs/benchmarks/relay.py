@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 import trio
 
 from efo.model import Batch, Checkpoint, Record
+from efo.protocol.reading import Overdue
 from efo_service.config.settings import Settings
 from efo_service.factories.sinks import open_sink
 from efo_service.relay.log.catalog import read_catalog, topics
@@ -68,6 +69,7 @@ class DecodedShard:
 
     stream, shard_id, checkpoint = "orders", SHARD, Checkpoint.TRIM_HORIZON
     has_pending = True
+    overdue: Callable[[], Overdue | None]
 
     def __init__(self, batches: list[Batch]) -> None:
         self._batches = batches

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import IO, Any, Final
 
@@ -45,14 +45,34 @@ def run(fake: FakeKinesisThread, *arguments: str, **settings: object) -> subproc
 
 
 class Service:
-    """A running service. `lines`: the lines of its log so far."""
+    """A service that runs with this environment. `lines`: the lines of its log so far. `url`: after its start."""
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self.process = process
+    process: subprocess.Popen[bytes]
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
         self.lines: list[dict[str, Any]] = []
         self.url = ""
+        self._environment = environment
+
+    def start(self) -> None:
+        """Start its process, and wait until it serves."""
+        known = len(self.named("started"))
+        self.process = process = subprocess.Popen(
+            efo_command("run"), env=self._environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
         for pipe in (process.stdout, process.stderr):
             threading.Thread(target=self._read, args=(pipe,), daemon=True).start()
+        if started := self.until(lambda: self.named("started")[known:]):
+            self.url = started[0]["url"]
+
+    def stop(self) -> None:
+        """End its process."""
+        self.process.terminate()
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
 
     def _read(self, pipe: IO[bytes]) -> None:
         for line in pipe:
@@ -85,18 +105,9 @@ class Service:
 def serving(fake: FakeKinesisThread, **settings: object) -> Iterator[Service]:
     """Run a service until the context is left."""
     settings = {"SERVICE__PORT": 0, "LEASES__PATH": "leases.sqlite", "RELAY__DIRECTORY": "log"} | settings
-    process = subprocess.Popen(
-        efo_command("run"), env=environment(fake, **settings), stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    service = Service(process)
+    service = Service(environment(fake, **settings))
     try:
-        if started := service.until(lambda: service.named("started")):
-            service.url = started[0]["url"]
+        service.start()
         yield service
     finally:
-        process.terminate()
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        service.stop()

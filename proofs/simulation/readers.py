@@ -18,6 +18,7 @@ from efo.errors import IsolateShardError
 from efo.events import Observer
 from efo.model import Batch, Checkpoint, Record
 from efo.protocol.failure import DeadLetter
+from efo.protocol.reading import Overdue
 from efo_service.factories.log import RETRIES
 from efo_service.relay.destination import Destination, NoReports, SinkRetries, SkippingSink
 from efo_service.relay.errors import RecordRefusedError, SinkClosedError, SinkError, SinkFencedError, SinkFullError
@@ -341,6 +342,14 @@ class _ObservedShard:
     @property
     def has_pending(self) -> bool:
         return self._shard.has_pending
+
+    @property
+    def overdue(self) -> Callable[[], Overdue | None]:
+        return self._shard.overdue
+
+    @overdue.setter
+    def overdue(self, overdue: Callable[[], Overdue | None]) -> None:
+        self._shard.overdue = overdue
 
     def seek(self, checkpoint: Checkpoint) -> None:
         self._shard.seek(checkpoint)

@@ -43,9 +43,10 @@ class Seen:
     output: str = ""
 
 
-def run_command(package: str, description: str, names: Sequence[str]) -> int:
+def run_command(package: str, description: str, names: Sequence[str] | Mapping[str, str]) -> int:
     """Run the command of a package of cases. `names`: the counts of its line of JSON, in their order.
 
+    A mapping has all names of that line, each with the count that it shows; a sequence follows `cases` and `wrong`.
     Returns the exit status: 1 if anything was wrong.
     """
     options = _parse(package, description)
@@ -61,9 +62,12 @@ def run_command(package: str, description: str, names: Sequence[str]) -> int:
         seen = [*executor.map(lambda each: _tell(try_in_process(package, each), json_only=options.json), chosen)]
     if not options.json:
         _print_table(seen)
-    summary = summarise(seen, names)
-    print(json.dumps(summary))
-    return 1 if summary["wrong"] else 0
+    if isinstance(names, Mapping):
+        counts = summarise(seen, [*names.values()])
+        print(json.dumps({name: counts[count] for name, count in names.items()}))
+    else:
+        print(json.dumps(summarise(seen, names)))
+    return int(any(each.is_wrong for each in seen))
 
 
 def find_situations(package: str) -> list[Situation]:

@@ -13,7 +13,7 @@ import pytest
 import trio
 from prometheus_client.parser import text_string_to_metric_families
 
-from efo.consumer.status import ConsumerStatus, IsolatedShard, status_of
+from efo.consumer.status import ConsumerStatus, status_of
 from efo.errors import AccessDeniedError
 from efo.events import ConsumerOpened, ConsumerReady, EventReceived, ShardStarted, ignore_events
 from efo.kinesis.client import KinesisClient
@@ -22,7 +22,7 @@ from efo.model import Batch, Checkpoint, Record
 from efo.protocol.aggregation import AggregateMode
 from efo.protocol.assignment.balance import weighted_assignment
 from efo.protocol.assignment.placement import zone_assignment
-from efo.protocol.reading import LeaseCounts, ShardReading
+from efo.protocol.reading import IsolatedShard, LeaseCounts, ShardReading
 from efo.settings import ConsumerSettings
 from efo_service.app import run
 from efo_service.config.settings import Settings
@@ -152,7 +152,7 @@ class FakeParts:
         self.finishing.set()
 
     def status(self) -> ConsumerStatus:
-        isolated = IsolatedShard("shardId-000000000007", "kms", 31.5)
+        isolated = IsolatedShard("shardId-000000000007", "kms", 31.5, "key", "77")
         shards, counts = tuple(status_of(shard, NOW) for shard in READINGS.shards()), READINGS.counts()
         return ConsumerStatus("w-1", True, self.finishing.is_set(), shards, counts.shards, (isolated,), counts)
 
@@ -256,6 +256,7 @@ async def test_status_and_metrics_show_the_shards_and_the_records_sent(fakes, sd
             "checkpoint": "2",
             "condition": "current",
             "lag_seconds": 1.5,
+            "read_lag_seconds": 1.5,
             "millis_behind_latest": 1500,
             "subscription": "live",
             "read_mode": "fanout",
@@ -265,7 +266,16 @@ async def test_status_and_metrics_show_the_shards_and_the_records_sent(fakes, sd
             "checkpoint_saved_age_seconds": 3.0,
         }
     ]
-    assert status["isolated"] == [{"shard_id": "shardId-000000000007", "error_type": "kms", "seconds_left": 31.5}]
+    assert status["isolated"] == [
+        {
+            "shard_id": "shardId-000000000007",
+            "error_type": "kms",
+            "reason": "key",
+            "record": "77",
+            "seconds_left": 31.5,
+        }
+    ]
+    assert status["last_errors"] == []
     assert (status["worker_id"], status["topic"], status["shard_counts"]) == ("w-1", "orders", {"consuming": 1})
     assert (status["lease_table"], status["lease_counts"], status["workers"]) == ("known", {"held": 1}, 1)
     assert (status["draining"], status["problems"]) == (False, [])

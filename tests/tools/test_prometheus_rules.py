@@ -204,6 +204,21 @@ QUERY = {"job": "efo", "efo_pipeline_query": "records"}
 SKIPPED_ONCE = "_x34 1x25"
 """A series that begins in minute 34, with the first failure of the worker."""
 
+
+def conditions(*alerts: tuple[str, str, int]) -> list[Case]:
+    return [
+        Case(
+            alert,
+            status(condition),
+            [*status("current"), *status(condition, "0x36 _ _ _ 1 _x20")],
+            pending=pending,
+            value="1",
+            labels=STREAM | {"efo_shard_condition": condition},
+        )
+        for alert, condition, pending in alerts
+    ]
+
+
 CASES = [
     Case("EfoMetricsAbsent", [], [series("efo_worker_ready", "1x60")], labels={}, pending=4),
     Case("EfoTargetDown", [series("up", "0x60")], [series("up", "1x60"), series("up", "0x60", job="other")],
@@ -221,17 +236,14 @@ CASES = [
     Case("EfoLagHigh", lag("0x25 61x35"), lag("600-10x60"), pending=30),
     Case("EfoLagCritical", lag("0x20 901x40"), lag("0x20 899x40"), pending=25),
     Case("EfoRetentionAtRisk", lag("50000-60x60"), lag("43000-60x60"), value="13h 13m 20s", pending=4),
-    *(
-        Case(alert, status(condition), [*status("current"), *status(condition, "0x36 _ _ _ 1 _x20")], pending=pending,
-             value="1", labels=STREAM | {"efo_shard_condition": condition})
-        for alert, condition, pending in [
-            ("EfoShardsFrozen", "frozen", 1),
-            ("EfoShardsDisconnected", "disconnected", 4),
-            ("EfoShardsUnread", "unread", 1),
-            ("EfoShardsWithoutLease", "no_lease", 1),
-            ("EfoShardsIsolated", "isolated", 0),
-        ]
-    ),
+    *conditions(("EfoShardsFrozen", "frozen", 1), ("EfoShardsDisconnected", "disconnected", 4),
+                ("EfoShardsUnread", "unread", 1), ("EfoShardsUncommitted", "uncommitted", 0)),
+    Case("EfoUnackedAgeHigh", [series("efo_record_unacked_age_seconds", "0x30 61+60x30")],
+         [series("efo_record_unacked_age_seconds", "59x60")], labels=STREAM, value="10m 1s", pending=32),
+    Case("EfoSinkRetries", [series("efo_sink_retries_total", "_x34 3+1x25")],
+         [series("efo_sink_retries_total", "_x34 2x26")],
+         labels={"job": "efo", "messaging_destination_name": "s"}, value="5", pending=34),
+    *conditions(("EfoShardsWithoutLease", "no_lease", 1), ("EfoShardsIsolated", "isolated", 0)),
     Case("EfoRecordsExpired", [series("efo_record_expired_time_seconds_total", "_x34 3600x25")],
          [series("efo_record_expired_time_seconds_total", "3600x60"),
           series("efo_record_failures_total", SKIPPED_ONCE)], value="1h 0m 0s", pending=34),
@@ -318,10 +330,10 @@ def check(alert: str, minute: int, *alerts: dict[str, object]) -> dict[str, obje
     return {"eval_time": f"{minute}m", "alertname": alert, "exp_alerts": list(alerts)}
 
 
-def run_unit_tests(promtool, tmp_path, *tests: dict[str, object]) -> None:
+def run_unit_tests(promtool, tmp_path, *tests: dict[str, object], interval: str = "1m") -> None:
     file = tmp_path / "tests.yml"
     order = ["efo-recordings", "efo-alerts"]  # otherwise random, and an alert may see its recording a minute late
-    content = {"rule_files": [str(RULES)], "evaluation_interval": "1m", "group_eval_order": order, "tests": tests}
+    content = {"rule_files": [str(RULES)], "evaluation_interval": interval, "group_eval_order": order, "tests": tests}
     file.write_text(json.dumps(content))  # JSON is YAML
     promtool("test", "rules", str(file))
 
@@ -359,3 +371,22 @@ def test_faster_rules_have_shorter_times_and_the_same_thresholds(promtool, tmp_p
     file = tmp_path / "faster.yml"
     file.write_text(faster)
     assert f"{len(RECORDINGS) + len(ALERTS)} rules found" in promtool("check", "rules", str(file))
+
+
+def test_frozen_shards_reach_their_pager_although_they_are_disconnected_every_other_half_minute(promtool, tmp_path):
+    conditions = {"frozen": "1 _ " * 20, "disconnected": "_ 1 " * 20}
+    test = {
+        "interval": "30s",
+        "input_series": [
+            series("efo_shard_status", values, efo_shard_condition=condition, efo_subscription_state=condition)
+            for condition, values in conditions.items()
+        ],
+        "promql_expr_test": [
+            {
+                "expr": 'count(ALERTS{alertname="EfoShardsFrozen", alertstate="firing"})',
+                "eval_time": "4m",
+                "exp_samples": [{"labels": "{}", "value": 1}],
+            }
+        ],
+    }
+    run_unit_tests(promtool, tmp_path, test, interval="30s")

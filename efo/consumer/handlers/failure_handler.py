@@ -26,6 +26,7 @@ from efo.errors import (
 )
 from efo.events import FailedCall, HandlerFailed, Observer, RecordDeadLettered, RecordSkipped
 from efo.exception_groups import leaf_exceptions
+from efo.model import checkpoint_of
 from efo.protocol.batch_slice import BatchSlice
 from efo.protocol.failure import DeadLetter, Decision, FailureAction, FailurePolicy, OnError, decide, strictest
 
@@ -304,6 +305,7 @@ class FailureHandler:
             f"{self._shard.shard_id}: the handler failed with {error_type_of(failed.error)} at sequence number "
             f"{batch_slice.first.sequence_number}, attempt {failed.attempts}",
             cooldown=failed.policy.cooldown,
+            record=str(checkpoint_of(batch_slice.first)),
         )
         error.__cause__ = failed.error
         return error

@@ -64,6 +64,11 @@ class AutoSource:
         """Whether the reader, not Kinesis, is what is slow."""
         return self._source.has_pending
 
+    @property
+    def pending_since(self) -> float | None:
+        """When the event arrived that the reader has not taken yet; None if none is known."""
+        return self._source.pending_since
+
     async def receive(self) -> SubscribeToShardEvent | ShardEnd | None:
         """Wait for the next event; None after `interrupt`. Raises the EfoError that retries cannot cure."""
         while True:

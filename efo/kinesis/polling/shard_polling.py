@@ -85,6 +85,11 @@ class ShardPolling:
         """Whether the reader, not Kinesis, is what is slow: nothing is asked for that it does not want."""
         return not self._is_wanted
 
+    @property
+    def pending_since(self) -> None:
+        """None: what was not asked for does not arrive."""
+        return None
+
     async def receive(self) -> SubscribeToShardEvent | ShardEnd | None:
         """Wait for the next page, as an event; None after `interrupt`. Raises the EfoError that retries cannot cure."""
         self._interrupted = False

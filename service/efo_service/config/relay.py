@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -116,10 +117,11 @@ class RelaySettings(Section):
         description="What a permanent error of the sink for one shard does: stop the service, or isolate the shard"
         " (R11). A shard that another worker has opened since (sink_fenced) is always isolated.",
     )
-    retry_seconds: Seconds = Field(
-        300.0,
-        description="How long the log and JSON lines retry on a full disk, and a log on an object store while the store"
-        " does not answer. Kafka has its own retry_seconds.",
+    retry_seconds: Seconds | None = Field(
+        None,
+        description="How long a sink that fails in a way that passes is tried again: a full disk, an object store that"
+        " does not answer. Then on_sink_error decides. Default: until it works. Kafka has its own retry_seconds.",
+        examples=[600.0],
     )
     trace_extractor: str | None = Field(
         None,
@@ -134,6 +136,11 @@ class RelaySettings(Section):
         examples=["my_package.relay:mask"],
     )
     kafka: KafkaSettings = KafkaSettings()
+
+    @property
+    def longest_retry(self) -> float:
+        """How long a sink is tried again, in seconds."""
+        return inf if self.retry_seconds is None else self.retry_seconds
 
     @property
     def refused_record_action(self) -> Literal["dead_letter", "skip", "isolate", "stop"]:

@@ -17,7 +17,7 @@ from efo.exception_groups import collapse_groups
 from efo_service.config.relay import RelaySettings
 from efo_service.config.settings import Settings
 from efo_service.relay.destination import Destination, SinkReports, SinkRetries
-from efo_service.relay.errors import SinkError, SinkFullError
+from efo_service.relay.errors import SinkError, SinkFullError, SinkUnavailableError
 from efo_service.relay.log.consistency import check_topic
 from efo_service.relay.log.maintenance import Maintenance, MaintenanceReport
 from efo_service.relay.log.retention import RetentionRules
@@ -25,8 +25,13 @@ from efo_service.relay.log.sink import LOCK_TIMEOUT, LogSink
 from efo_service.relay.log.state import LogState, disk_of
 from efo_service.relay.mapping import Extractor
 
-RETRIES: Final = SinkRetries(errors=(SinkFullError,), initial=1.0, limit=30.0, jitter=0.0, isolates=False)
-"""A full disk. Each try writes all records of the commit again, and maintenance, which frees space, needs the disk."""
+RETRIES: Final = SinkRetries(
+    errors=(SinkFullError, SinkUnavailableError), initial=1.0, limit=30.0, jitter=0.0, isolates=False
+)
+"""A full disk, or one that does not work.
+
+Each try writes all records of the commit again, and maintenance, which frees space, needs the disk.
+"""
 
 
 @asynccontextmanager
@@ -55,7 +60,7 @@ async def open_log(
 
     async with maintained(run_pass, state, topic, settings.relay.maintenance_interval):
         sink = LogSink(root, topic, lock_timeout=lock_timeout, extract=extract)
-        retries = replace(RETRIES, seconds=settings.relay.retry_seconds)
+        retries = replace(RETRIES, seconds=settings.relay.longest_retry)
         yield Destination(sink, retries, reports, problems=state.problems)
 
 

@@ -53,7 +53,7 @@ async def open_object_log(
     opened = await trio.to_thread.run_sync(open_store, url)
     store: Store = RepeatingStore(MeasuredStore(opened, meter_provider, check_topic_name(topic)))
     checking = partial(_check, store, url, topic, settings.kinesis.stream_name)
-    retries = replace(RETRIES, seconds=settings.relay.retry_seconds)
+    retries = replace(RETRIES, seconds=settings.relay.longest_retry)
     at_start = replace(retries, initial=_INTERVAL, limit=_INTERVAL, jitter=0.0)
     found = await repeated(partial(trio.to_thread.run_sync, checking), at_start, reports)
     if found.keeps_versions:

@@ -69,7 +69,7 @@ async def _open(
     settings: Settings, extract: Extractor | None, reports: SinkReports, meters: MeterProvider
 ) -> AsyncIterator[Destination]:
     relay = settings.relay
-    retries = SinkRetries(seconds=relay.retry_seconds)
+    retries = SinkRetries(seconds=relay.longest_retry)
     match relay.sink:
         case "log":
             async with _open_log(settings, settings.topic, extract, reports, meters) as destination:

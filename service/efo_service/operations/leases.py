@@ -14,7 +14,7 @@ from efo.errors import ConfigurationError
 from efo.foreign_errors import reason_of
 from efo.leases.lease_row import LeaseRow
 from efo.leases.store import LeaseStore
-from efo.model import MAX_SEQUENCE_DIGITS, Checkpoint, Lease, Position, Shard, is_shard_id
+from efo.model import MAX_SEQUENCE_DIGITS, Checkpoint, Lease, Position, Shard, is_decimal, is_shard_id
 from efo.protocol.identity import are_same
 from efo.settings import pinned
 from efo.text import decode
@@ -106,12 +106,14 @@ def parse_target(text: str, now: float) -> Target:
             return Target(Checkpoint.TRIM_HORIZON)
         case "latest":
             return Target(Checkpoint.LATEST)
-    if text.isascii() and text.isdigit() and len(text) <= MAX_SEQUENCE_DIGITS:
-        return Target(Checkpoint(text))
+    number, _, sub = text.partition("/")
+    if is_decimal(number) and len(number) <= MAX_SEQUENCE_DIGITS and (is_decimal(sub) or number == text):
+        return Target(Checkpoint(number, int(sub[:MAX_SEQUENCE_DIGITS] or 0)))
     if (at := parse_time(text, now)) is None:
         raise UsageError(
             f"--to {text}: expected trim_horizon, latest, a time with a time zone like 2026-01-31T12:00:00Z, how long "
-            "ago like -15m, or the sequence number of the last record that is done"
+            "ago like -15m, or the sequence number of the last record that is done, with /SUB_SEQUENCE_NUMBER within a "
+            "KPL aggregate"
         )
     return Target(Checkpoint.AT_TIMESTAMP, at)
 

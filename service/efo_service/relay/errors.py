@@ -26,7 +26,7 @@ class SinkError(EfoError):
 
 
 class SinkUnavailableError(SinkError):
-    """A sink cannot be reached or does not respond. This passes: for sinks of other packages."""
+    """A sink cannot be reached or does not respond, or its disk does not work. This passes."""
 
     retryable = True
     error_type = "sink_unavailable"
@@ -70,9 +70,13 @@ class SinkOrderError(SinkError):
 
 
 class RecordRefusedError(SinkError):
-    """The sink can never write this record. An operator decides where it goes."""
+    """The sink can never write this record. An operator decides where it goes. `record`: the text of its checkpoint."""
 
     error_type = "record_refused"
+
+    def __init__(self, message: str, record: str | None = None) -> None:
+        super().__init__(message)
+        self.record = record
 
 
 class SinkDefectError(SinkError):
@@ -157,11 +161,19 @@ class StoreUnfitError(StoreError):
 
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
+_PASSING = {
+    errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT, errno.ESTALE, errno.ENODEV, errno.ENXIO,
+    errno.ETIMEDOUT, errno.EMFILE, errno.ENFILE, errno.ENOMEM,
+}  # fmt: skip
+"""What a disk, a mount, permissions or the limits of a process cause: an operator mends it while the service waits."""
 
 
 @contextmanager
 def os_errors(action: str, path: Path) -> Iterator[None]:
-    """Translate OSError into SinkFullError or SinkError. `action`: a verb for the message, such as "write"."""
+    """Translate OSError into SinkFullError, SinkUnavailableError or SinkError.
+
+    `action`: a verb for the message, such as "write".
+    """
     try:
         yield
     except OSError as error:
@@ -170,4 +182,5 @@ def os_errors(action: str, path: Path) -> Iterator[None]:
             raise SinkFullError(
                 f"no space to {action} {path}: {reason}; free some space or move the log, no record was lost"
             ) from error
-        raise SinkError(f"cannot {action} {path}: {reason}") from error
+        kind = SinkUnavailableError if error.errno in _PASSING else SinkError
+        raise kind(f"cannot {action} {path}: {reason}") from error

@@ -30,7 +30,8 @@ def isolating(
         except (RecordRefusedError, SinkDefectError) as error:
             if not refused_records:
                 raise
-            raise IsolateShardError(str(error)) from error
+            record = error.record if isinstance(error, RecordRefusedError) else None
+            raise IsolateShardError(str(error), record=record) from error
         except SinkFencedError as error:
             raise IsolateShardError(str(error)) from error
         except SinkError as error:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack
 from math import inf
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 import trio
 
 from efo.errors import without_tracebacks
 from efo.exception_groups import collapse_groups
 from efo.model import Batch, Checkpoint, Record
+from efo.protocol.reading import Overdue
 from efo.telemetry.spans import ProcessSpan, ShardSpans, Spans
 from efo.telemetry.tracing import NO_SPAN
 from efo_service.relay.destination import Destination, SinkReports
@@ -54,7 +55,12 @@ class CommitPace:
 
 
 class ReadableShard(Protocol):
-    """The part of a shard stream that the relay uses."""
+    """The part of a shard stream that the relay uses.
+
+    `overdue`: the relay sets it: what it waits for before it can ack (see `efo.protocol.reading.Overdue`).
+    """
+
+    overdue: Callable[[], Overdue | None]
 
     @property
     def stream(self) -> str:
@@ -115,13 +121,15 @@ async def relay_shard(
     Raises RecordRefusedError for a record that no sink takes, and SinkError for one that the sink cannot prepare, after
     a commit of what is before; IsolateShardError and SinkError; and what reading the shard raises.
     """
+    writer, dead_letters = ShardWriter(destination, shard.stream, shard.shard_id, shard.checkpoint, rng), None
+    if destination.dead_letters is not None:
+        # Most shards have no dead letters: the checkpoint of their leases proves nothing about these.
+        dead_letters = ShardWriter(destination.dead_letters, shard.stream, shard.shard_id, rng=rng)
+    writers = [each for each in (writer, dead_letters) if each is not None]
+    shard.overdue = lambda: next((each.overdue for each in writers if each.overdue is not None), None)
     async with AsyncExitStack() as stack:
-        opening = open_writer(destination, shard.stream, shard.shard_id, shard.checkpoint, rng)
-        writer, dead_letters = await stack.enter_async_context(opening), None
-        if destination.dead_letters is not None:
-            # Most shards have no dead letters: the checkpoint of their leases proves nothing about these.
-            opening = open_writer(destination.dead_letters, shard.stream, shard.shard_id, rng=rng)
-            dead_letters = await stack.enter_async_context(opening)
+        for each in writers:
+            await stack.enter_async_context(open_writer(each))
         if writer.sink.position is not None:
             shard.seek(writer.sink.position)
         shard_spans = None if spans is None else spans.of_shard(shard.shard_id)
@@ -138,18 +146,6 @@ async def relay_shard(
         finally:
             relay.end_span()
             room.hold(relay, 0)
-
-
-class Uncommitted(NamedTuple):
-    """The oldest record of a shard that is not committed.
-
-    `arrival`: when it arrived in Kinesis, in seconds since the epoch. `since`: when it came into the write buffer, by
-    the clock of trio. `error`: the failure of the sink that is tried again; None: its commit runs, or is not due yet.
-    """
-
-    arrival: float
-    since: float
-    error: SinkError | None
 
 
 class ShardRelay:
@@ -208,16 +204,6 @@ class ShardRelay:
         self._buffer_changed.unpark_all()
         await self._room.wait(self)
         self._waits_for_room = False
-
-    @property
-    def uncommitted(self) -> Uncommitted | None:
-        """The oldest record that is not committed, since when, and why; None if all that was read is durable."""
-        group = self._committing or self._buffer.group
-        if group is None:
-            return None
-        writers = (self._writer, self._dead_letters)
-        errors = [writer.last_error for writer in writers if writer is not None]
-        return Uncommitted(group.oldest, group.since, next(filter(None, errors), None))
 
     def check(self) -> None:
         """Raise the error that ended the filling, if one did."""

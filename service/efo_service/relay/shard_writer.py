@@ -15,6 +15,7 @@ from typing import Final
 import trio
 
 from efo.model import Checkpoint
+from efo.protocol.reading import Overdue
 from efo_service.relay.destination import Destination, repeated
 from efo_service.relay.errors import SinkError, SinkFencedError
 from efo_service.relay.failures import defects
@@ -25,18 +26,11 @@ CLOSE_SECONDS: Final = 10.0
 
 
 @asynccontextmanager
-async def open_writer(
-    destination: Destination,
-    stream: str,
-    shard_id: str,
-    checkpoint: Checkpoint = Checkpoint.TRIM_HORIZON,
-    rng: random.Random | None = None,
-) -> AsyncIterator[ShardWriter]:
-    """Open a destination for a shard; leaving closes it, and drops what was not committed.
+async def open_writer(writer: ShardWriter) -> AsyncIterator[ShardWriter]:
+    """Open the destination of a shard; leaving closes it, and drops what was not committed.
 
-    `checkpoint`: that of the shard's lease. `rng`: the source of jitter. Raises IsolateShardError and SinkError.
+    Raises IsolateShardError and SinkError.
     """
-    writer = ShardWriter(destination, stream, shard_id, checkpoint, rng)
     try:
         await writer.open()
         yield writer
@@ -47,15 +41,21 @@ async def open_writer(
 
 
 class ShardWriter:
-    """Writes one shard to a destination. `open_writer` creates it.
+    """Writes one shard to a destination, which `open_writer` opens.
 
-    `last_error`: of the failure that is being retried; None if the sink works.
+    `checkpoint`: that of the shard's lease. `rng`: the source of jitter. `overdue`: since when its sink is being opened
+    or commits, and the failure that is tried again; None if it does neither.
     """
 
     def __init__(
-        self, destination: Destination, stream: str, shard_id: str, checkpoint: Checkpoint, rng: random.Random | None
+        self,
+        destination: Destination,
+        stream: str,
+        shard_id: str,
+        checkpoint: Checkpoint = Checkpoint.TRIM_HORIZON,
+        rng: random.Random | None = None,
     ) -> None:
-        self.last_error: SinkError | None = None
+        self.overdue: Overdue | None = None
         self._shard_id = shard_id
         self._retries = destination.retries
         self._reports = destination.reports
@@ -122,15 +122,18 @@ class ShardWriter:
         )
 
     async def _repeated(self, call: Callable[[], Awaitable[object]]) -> None:
+        since = trio.current_time()
+        self.overdue = Overdue(since)
+
         async def attempt() -> None:
             try:
                 with defects(self._shard_id):
                     await call()
             except SinkError as error:
-                self.last_error = error
+                self.overdue = Overdue(since, error.error_type, str(error))
                 if error.reopens:
                     await self.drop()
                 raise
 
         await repeated(attempt, self._retries, self._reports, self._shard_id, self._rng)
-        self.last_error = None
+        self.overdue = None

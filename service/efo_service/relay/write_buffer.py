@@ -46,14 +46,12 @@ class Sorted(NamedTuple):
 class Group:
     """The records of one commit: parts for the sink, and dead letters, which are made durable first.
 
-    `oldest`: the arrival time of its first record, in seconds since the epoch. `batch`, `end`: up to where the shard is
-    acked when it is committed: a batch up to and including the record of this index; None: all of it. `last`: the
-    position after the last of the parts. `records`, `size`: of the parts and the dead letters. `since`, `due`,
-    `latest`: when it was begun, and when it is committed, without more that has arrived, and with more; by the clock of
-    the relay, which sets them.
+    `batch`, `end`: up to where the shard is acked when it is committed: a batch up to and including the record of this
+    index; None: all of it. `last`: the position after the last of the parts. `records`, `size`: of the parts and the
+    dead letters. `since`, `due`, `latest`: when it was begun, and when it is committed, without more that has arrived,
+    and with more; by the clock of the relay, which sets them.
     """
 
-    oldest: float
     batch: Batch
     end: int | None = None
     since: float = inf
@@ -129,12 +127,12 @@ class WriteBuffer:
         for records, part in _prepared(sink, taken, self._limit) if taken else ():
             # What follows the last part was refused.
             end = stop if records[-1] is taken[-1] else _index(results, records[-1]) + 1
-            group = self._opened(batch, begin, end, dead_letters)
+            group = self._opened(batch, end, dead_letters)
             group.add(part, len(records), last if records[-1] is batch.records[-1] else checkpoint_of(records[-1]))
             yield group, batch.records[begin:end]
             begin, dead_letters = end, ()
         if dead_letters:
-            yield self._opened(batch, begin, stop, dead_letters), batch.records[begin:stop]
+            yield self._opened(batch, stop, dead_letters), batch.records[begin:stop]
         if error is not None:
             raise error
 
@@ -154,11 +152,11 @@ class WriteBuffer:
         self._written = last
         return last
 
-    def _opened(self, batch: Batch, begin: int, end: int, dead_letters: Sequence[tuple[Part, Refused]]) -> Group:
-        """Return the group, with the records of a batch from `begin` to before `end`, and with dead letters."""
+    def _opened(self, batch: Batch, end: int, dead_letters: Sequence[tuple[Part, Refused]]) -> Group:
+        """Return the group, with the records of a batch before `end`, and with dead letters."""
         group = self.group
         if group is None:
-            group = self.group = Group(batch.records[begin].approximate_arrival_timestamp, batch)
+            group = self.group = Group(batch)
         group.batch, group.end = batch, None if end == len(batch.records) else end - 1
         for part, refused in dead_letters:
             group.add_dead_letter(part, refused)
@@ -196,7 +194,8 @@ class WriteBuffer:
         reasons = reason if refused_too is None else f"{reason}; as a dead letter: {refused_too}"
         return RecordRefusedError(
             f"{self._shard_id}: record {checkpoint_of(record)} cannot be written to this sink: {reasons}; set"
-            " [relay] dead_letters for such records, or fix their producer"
+            " [relay] dead_letters for such records, or fix their producer",
+            str(checkpoint_of(record)),
         )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from efo_service.streams.keeper import ReportsState, Stream, StreamKeeper
 from efo_service.streams.run import identity
 from efo_service.version import VERSION
+from efo_service.web.problems import LastError
 from efo_service.web.process_problems import ProcessProblems
 from efo_service.web.readiness import WorkerReadiness
 from efo_service.web.status import Status
@@ -76,6 +77,9 @@ class _NotRunning:
 
     def problems(self) -> tuple[str, ...]:
         return self._problems
+
+    def last_errors(self) -> tuple[LastError, ...]:
+        return ()
 
 
 def health_of(stream: Stream) -> ReportsState:

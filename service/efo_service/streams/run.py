@@ -65,6 +65,7 @@ class StreamRun:
         outages, filtering = Outages(clock), Filtering(clock)
         self.health = Health(
             unsaved_after=max(_UNSAVED_AFTER, 3 * settings.consumer.checkpoint_seconds),
+            keeps_positions=settings.relay.owns_positions,
             clock=clock,
             outages=outages,
             filtering=filtering,

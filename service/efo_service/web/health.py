@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
@@ -24,10 +25,13 @@ from efo.protocol.reading import Readings
 from efo.telemetry.filtering import Filtering
 from efo.telemetry.outages import Outages
 from efo_service.web.problems import (
+    LastError,
     Problem,
     expired_problem,
     fan_out_problem,
     filtering_problem,
+    isolated_problems,
+    last_error,
     outage_problem,
     shard_problems,
 )
@@ -43,14 +47,16 @@ EXPIRED_SHOWN_FOR: Final = 86_400.0
 class Health:
     """An observer that knows what is wrong. The service is ready if it reads its shards, or none are to be read.
 
-    `unsaved_after`: seconds after which a checkpoint that does not move is a problem. `clock`: monotonic seconds.
-    `outages`, `filtering`: what another observer, the log, finds in the events.
+    `unsaved_after`: seconds after which a checkpoint that does not move is a problem. `keeps_positions`: whether the
+    sink does (rule R12). `clock`: monotonic seconds. `outages`, `filtering`: what another observer, the log, finds in
+    the events.
     """
 
     def __init__(
         self,
         *,
         unsaved_after: float = 60.0,
+        keeps_positions: bool = False,
         clock: Callable[[], float] = trio.current_time,
         outages: Outages | None = None,
         filtering: Filtering | None = None,
@@ -59,6 +65,7 @@ class Health:
         self._outages = outages
         self._filtering = filtering
         self._unsaved_after = unsaved_after
+        self._keeps_positions = keeps_positions
         self._clock = clock
         self._registered = False
         self._is_polled = False
@@ -118,6 +125,11 @@ class Health:
         """Return why the service is not ready, a part of the problems; empty if it is ready."""
         return tuple(problem.text for problem in self._problems() if problem.stops_reading)
 
+    def last_errors(self) -> tuple[LastError, ...]:
+        """Return the last error of Kinesis, the lease store and the sink."""
+        now = time.time()
+        return () if self._outages is None else tuple(last_error(outage, now) for outage in self._outages.last())
+
     def _problems(self) -> Iterator[Problem]:
         if self.draining:
             yield Problem("draining", stops_reading=True)
@@ -132,6 +144,7 @@ class Health:
             yield from shard_problems(
                 shards, readings.now(), unsaved_after=self._unsaved_after, subscribe_error=self._subscribe_error
             )
+            yield from isolated_problems(readings.isolated(), shards, keeps_positions=self._keeps_positions)
             if self._filtering is not None and (filtered := self._filtering.recent()):
                 yield filtering_problem(filtered, len(shards))
 

@@ -6,14 +6,16 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from efo.errors import AccessDeniedError
+import msgspec
+
+from efo.errors import AccessDeniedError, IsolateShardError
 from efo.events import RecordsExpired
 from efo.identity import time_text
-from efo.protocol.reading import Condition, ShardReading, checkpoint_age, condition, quiet_for
+from efo.protocol.reading import Condition, IsolatedShard, ShardReading, checkpoint_age, condition, quiet_for
 from efo.protocol.remedies import remedy
 from efo.telemetry.filtering import FilteredRecords
 from efo.telemetry.log import filtering_text
-from efo.telemetry.outages import OngoingOutage, System
+from efo.telemetry.outages import KnownOutage, System
 
 _NAMED: Final = 3
 """How many shards a sentence names."""
@@ -24,6 +26,29 @@ class Problem(NamedTuple):
 
     text: str
     stops_reading: bool
+
+
+class LastError(msgspec.Struct, frozen=True):
+    """The last error of a part, or of what it uses. `since`: when its outage began, seconds since the epoch.
+
+    `system`: kinesis, sink, lease_store, certificate, ... `count`: failures until now. `is_over`: whether it works.
+    """
+
+    system: str
+    error_type: str
+    text: str
+    since: float
+    count: int
+    remedy: str
+    is_over: bool
+
+
+def last_error(outage: KnownOutage, now: float) -> LastError:
+    """Return the error of an outage. `now`: seconds since the epoch."""
+    do = remedy(outage.error_type) or f"look in the log for {outage.system}_outage_began"
+    since = round(now - outage.seconds, 3)
+    text = outage.detail or outage.error_type
+    return LastError(outage.system, outage.error_type, text, since, outage.failures, do, outage.is_over)
 
 
 class _Told(NamedTuple):
@@ -50,15 +75,13 @@ _TOLD: Final[dict[Condition, _Told]] = {
         "not read for {seconds:.0f} s: the sink takes nothing, so events wait, or the subscription was closed",
         "look at the sink, and in the log for sink_outage_began",
     ),
+    "uncommitted": _Told(
+        "not committed: the sink has not taken for {seconds:.0f} s what was read{error}",
+        "make the sink answer; what was read waits, and is committed when it works again",
+    ),
     "no_lease": _Told(
         "no longer read: the lease could not be renewed, and no other worker is known to have it",
         "make the lease store reachable from this worker; it then takes its leases again",
-    ),
-    "isolated": _Told(
-        "isolated, and no other worker is known to read it",
-        "remove the cause, which is in the log as shard_isolated; this worker tries again after [consumer] "
-        "shard_cooldown_seconds",
-        stops_reading=False,
     ),
     "paused": _Told("paused", "resume it", stops_reading=False),
 }
@@ -82,7 +105,7 @@ def fan_out_problem(error_type: str, detail: str) -> Problem:
     return Problem(text, stops_reading=False)
 
 
-def outage_problem(outage: OngoingOutage) -> Problem:
+def outage_problem(outage: KnownOutage) -> Problem:
     """Return what is wrong while a system fails. Whether shards are read nevertheless, their conditions tell."""
     cause = f"{outage.error_type}: {outage.detail}" if outage.detail else outage.error_type
     do = remedy(outage.error_type) or f"look in the log for {outage.system}_outage_began"
@@ -128,14 +151,56 @@ def shard_problems(
         by_condition[condition(shard, now)].append(shard)
     for name, told in _TOLD.items():
         if affected := by_condition.get(name):
-            seconds = max(quiet_for(shard, now) for shard in affected)
-            error, do = "", told.remedy
-            if name == "disconnected" and subscribe_error is not None:
-                error_type, detail = subscribe_error
-                error, do = f" ({detail or error_type})", remedy(error_type) or do
+            longest = max(affected, key=lambda shard: _seconds(shard, now))
+            seconds, error, do = _seconds(longest, now), "", told.remedy
+            why = subscribe_error if name == "disconnected" else None
+            if name == "uncommitted" and longest.overdue is not None:
+                why = (longest.overdue.error_type or "no answer", longest.overdue.detail)
+            if why is not None:
+                error, do = f" ({why[1] or why[0]})", remedy(why[0]) or do
             what = told.what.format(seconds=seconds, error=error)
             yield Problem(f"{_names(affected, shards)}: {what}: {do}", told.stops_reading)
     yield from _unsaved(shards, lambda shard: checkpoint_age(shard, now), unsaved_after)
+
+
+def isolated_problems(
+    isolated: Sequence[IsolatedShard], shards: Sequence[ShardReading], *, keeps_positions: bool
+) -> Iterator[Problem]:
+    """Yield what is wrong with isolated shards that nobody is known to read, a sentence for each of the first.
+
+    The worker is not ready if it reads no other shard. `keeps_positions`: of the sink; then a lease skips nothing.
+    """
+    known = {shard.shard_id: shard for shard in isolated}
+    found = [
+        known.get(shard.shard_id) or IsolatedShard(shard.shard_id, IsolateShardError.error_type, 0.0)
+        for shard in shards
+        if shard.shard_id in known or shard.state == "isolated"
+    ]
+    are_all = len(found) == len(shards)
+    for shard in found[:_NAMED]:
+        why = f"{shard.error_type}: {shard.detail}" if shard.detail else shard.error_type
+        at = f" at record {shard.record}" if shard.record else ""
+        skip = f"; to skip the record: {_skip(shard, keeps_positions=keeps_positions)}" if shard.record else ""
+        again = f"tries again in {shard.seconds_left:.0f} s" if shard.seconds_left else "tries again now"
+        yield Problem(
+            f"{shard.shard_id}: isolated{at}, and no other worker is known to read it ({why}): "
+            f"{remedy(shard.error_type) or 'remove the cause'}; this worker {again}{skip}",
+            are_all,
+        )
+    if len(found) > _NAMED:
+        yield Problem(f"{len(found) - _NAMED} more shards are isolated: GET /status has all", are_all)
+
+
+def _skip(shard: IsolatedShard, *, keeps_positions: bool) -> str:
+    if keeps_positions:
+        return 'set [relay] dead_letters or on_refused_record = "skip", and send SIGHUP'
+    return f"efo leases reset {shard.shard_id} --to {shard.record}"
+
+
+def _seconds(shard: ShardReading, now: float) -> float:
+    """Return for how long a shard is in its condition."""
+    overdue = shard.overdue
+    return quiet_for(shard, now) if overdue is None else max(now - overdue.since, quiet_for(shard, now))
 
 
 def _unsaved(shards: Sequence[ShardReading], age: Callable[[ShardReading], float], after: float) -> Iterator[Problem]:

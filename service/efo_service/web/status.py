@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
+
+import msgspec
 
 from efo.consumer.status import ConsumerStatus
 from efo.protocol.reading import LeaseCounts
 from efo_service.version import VERSION
+from efo_service.web.problems import LastError
 
 
 class ReportsStatus(Protocol):
@@ -27,6 +30,10 @@ class ReportsProblems(Protocol):
         """Return everything that is wrong."""
         ...
 
+    def last_errors(self) -> Sequence[LastError]:
+        """Return the last error of each system that had one."""
+        ...
+
 
 class Status:
     """The source of /status. `identity`: the names of this worker. `consumer` is None until it is open."""
@@ -38,7 +45,11 @@ class Status:
 
     def __call__(self) -> dict[str, Any]:
         """Return the status as JSON values."""
-        state = {"draining": self._health.draining, "problems": list(self._health.problems())}
+        state = {
+            "draining": self._health.draining,
+            "problems": list(self._health.problems()),
+            "last_errors": msgspec.to_builtins(self._health.last_errors()),
+        }
         if self.consumer is None:
             how = {"read_mode": None, "fan_out_error": None}
             return {**self._identity, **state, **how, **_lease_table(None), "shards": [], "isolated": []}
@@ -49,6 +60,7 @@ class Status:
                 "checkpoint": str(shard.checkpoint),
                 "condition": shard.condition,
                 "lag_seconds": _rounded(shard.lag),
+                "read_lag_seconds": _rounded(shard.read_lag),
                 "millis_behind_latest": shard.millis_behind_latest,
                 "subscription": shard.state,
                 "read_mode": shard.read_mode,
@@ -63,6 +75,8 @@ class Status:
             {
                 "shard_id": shard.shard_id,
                 "error_type": shard.error_type,
+                "reason": shard.detail,
+                "record": shard.record,
                 "seconds_left": _rounded(shard.seconds_left),
             }
             for shard in snapshot.isolated

@@ -8,12 +8,15 @@ from msgspec.structs import replace
 from efo.model import Checkpoint
 from efo.protocol.reading import (
     QUIET_AFTER,
+    Overdue,
     ShardReading,
     checkpoint_age,
     condition,
     event_age,
     lag,
     quiet_for,
+    read_lag,
+    unacked_age,
 )
 
 IDLE = ShardReading("s-0", Checkpoint("1"), "live", 0.0, 0.0, 0.0, 100.0, 0)
@@ -47,6 +50,21 @@ def test_before_the_first_event_the_lag_is_unknown_and_then_at_least_the_time_si
 
 def test_the_lag_of_a_shard_that_was_read_to_its_end_does_not_grow():
     assert lag(replace(IDLE, state="ended"), 1000.0) == 0
+
+
+def test_what_is_read_and_not_acked_lags_although_events_arrive():
+    waiting = replace(IDLE, unacked_since=60.0, unacked_behind=2.5)
+    assert (lag(waiting, 101.0), read_lag(waiting, 101.0), unacked_age(waiting, 101.0)) == (43.5, 0, 41)
+    assert unacked_age(IDLE, 101.0) == 0
+    behind = replace(waiting, millis_behind_latest=90_500)
+    assert lag(behind, 101.0) == 90.5
+
+
+def test_a_commit_that_takes_five_seconds_is_the_condition_of_its_shard_whatever_arrives():
+    slow = replace(IDLE, overdue=Overdue(97.0))
+    assert [condition(slow, now) for now in (101.9, 102.0, 200.0)] == ["current", "uncommitted", "uncommitted"]
+    assert condition(replace(slow, is_paused=True), 102.0) == "uncommitted"
+    assert condition(replace(slow, state="no_lease"), 102.0) == "no_lease"
 
 
 @pytest.mark.parametrize(

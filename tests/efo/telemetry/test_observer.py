@@ -326,6 +326,18 @@ def test_the_time_of_back_pressure_is_summed(telemetry):
     assert telemetry.values(instruments.BACKPRESSURE_TIME) == {("s-0",): 2.0}
 
 
+def test_an_event_that_still_waits_counts_as_back_pressure_and_the_counter_never_falls(telemetry):
+    readings = readings_of_one_shard()
+    telemetry.observe(events.ConsumerOpened(readings))
+    telemetry.observe(events.DeliveryBlocked("s-0", 2.0))
+    readings.known = (replace(readings.known[0], pending_since=readings.time - 7),)
+    assert telemetry.values(instruments.BACKPRESSURE_TIME) == {("s-0",): 9.0}
+    readings.known = (replace(readings.known[0], pending_since=None),)  # it was dropped: by a seek
+    assert telemetry.values(instruments.BACKPRESSURE_TIME) == {("s-0",): 9.0}
+    telemetry.observe(events.DeliveryBlocked("s-0", 8.0))
+    assert telemetry.values(instruments.BACKPRESSURE_TIME) == {("s-0",): 10.0}
+
+
 def test_the_gauges_of_a_shard_are_computed_from_what_the_consumer_knows_when_they_are_exported(telemetry):
     readings = readings_of_one_shard()
     telemetry.observe(events.ConsumerOpened(readings))

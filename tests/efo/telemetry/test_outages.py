@@ -10,7 +10,7 @@ from efo.telemetry.outages import (
     ORDINARY_FOR,
     PUTS_QUIET,
     SAME_CAUSE_AFTER,
-    OngoingOutage,
+    KnownOutage,
     Outage,
     OutageBegan,
     OutageChanged,
@@ -136,11 +136,15 @@ def test_what_goes_on_is_told_with_its_present_cause(told):
     told.now = 7.0
     told(subscribed("s-0", "dns", "no address"), subscribed("s-0", "dns", "again"))
     assert told.outages.ongoing() == [
-        OngoingOutage("kinesis", "dns", "no address", 7.0, 3),
-        OngoingOutage("sink", "sink_full", "no room", 7.0, 1),
+        KnownOutage("kinesis", "dns", "again", 7.0, 3),
+        KnownOutage("sink", "sink_full", "no room", 7.0, 1),
     ]
     told(*works("s-0"), events.SinkRecovered("s-0"))
     assert told.outages.ongoing() == []
+    assert told.outages.last() == [
+        KnownOutage("kinesis", "dns", "again", 7.0, 3, is_over=True),
+        KnownOutage("sink", "sink_full", "no room", 7.0, 1, is_over=True),
+    ]
 
 
 def test_an_outage_of_a_sink_ends_when_each_shard_works_or_is_given_up(told):

@@ -13,6 +13,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from efo.model import Batch, Checkpoint, checkpoint_of
+from efo.protocol.reading import Overdue
 from efo_service.relay import relay
 from efo_service.relay.destination import SinkRetries
 from efo_service.relay.errors import LogIncompleteError, RecordRefusedError, SinkDefectError, SinkError, SinkFullError
@@ -20,7 +21,6 @@ from efo_service.relay.log.segments import list_segments, read_segment
 from efo_service.relay.log.sink import LogSink
 from efo_service.relay.relay import MAX_COMMITS_PER_SECOND, MAX_DELAY, CommitPace
 from efo_service.relay.room import Room
-from efo_service.relay.shard_writer import open_writer
 from efo_service.relay.sink import Part
 from tests.efo_service.relay.relaying import to
 
@@ -524,27 +524,18 @@ async def test_a_shard_that_ends_gives_its_room_back(make_batch, autojump_clock)
     assert not room.is_full
 
 
-async def test_the_oldest_record_that_is_not_committed_is_known_with_since_when_and_why(
-    make_batch, autojump_clock
-) -> None:
+async def test_a_shard_knows_since_when_its_sink_commits_and_why_it_fails(make_batch, autojump_clock) -> None:
     shard, sink = FakeShard((1.0, make_batch(2)), (2.0, make_batch(2, 2, number=1)), stay=True), FakeSink(fail_at=0)
-    sink.shard = shard
+    sink.shard, sink.error = shard, SinkFullError("no room")
     destination, start = to(sink, retries=SinkRetries(initial=30, jitter=0)), trio.current_time()
-    sink.error = SinkFullError("no room")
-    async with open_writer(destination, "orders", SHARD) as writer, trio.open_nursery() as nursery:
-        shard_relay = relay.ShardRelay(
-            shard, writer, None, destination.reports, (1000, 10**6), CommitPace(0.5), Room(10**9)
-        )
-        assert shard_relay.uncommitted is None
-        nursery.start_soon(shard_relay.commit)
-        nursery.start_soon(shard_relay.fill)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(partial(relay.relay_shard, shard, destination, pace=CommitPace(0.5)))
         await trio.sleep(1.25)
-        oldest = make_batch(1).records[0].approximate_arrival_timestamp
-        assert shard_relay.uncommitted == (oldest, start + 1, None)
+        assert shard.overdue() is None  # its commit is not due yet
         await trio.sleep(1)
-        assert shard_relay.uncommitted == (oldest, start + 1, sink.error)
+        assert shard.overdue() == Overdue(start + 1.5, "sink_full", "no room")
         sink._fail_at = -1
         await trio.sleep(60)
-        assert shard_relay.uncommitted is None
+        assert shard.overdue() is None
         assert len(sink.commits) == 2
         nursery.cancel_scope.cancel()

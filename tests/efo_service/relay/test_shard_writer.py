@@ -229,15 +229,16 @@ async def test_the_writer_knows_why_it_waits(make_batch, autojump_clock):
 
     class Seeing(Reports):
         def retried(self, shard_id, error, seconds):
-            seen.append(writer.last_error)
+            seen.append(writer.overdue)
 
     destination = replace(retried(flaky), reports=Seeing())
     writer = ShardWriter(destination, STREAM, SHARD, Checkpoint.TRIM_HORIZON, None)
     await writer.open()
-    assert writer.last_error is None
+    assert writer.overdue is None
     record = make_batch(1).records[0]
     await writer.commit([Part([record], 1)], checkpoint_of(record))
-    assert (seen, writer.last_error) == ([RETRYABLE, RETRYABLE], None)
+    assert [(overdue.error_type, overdue.detail) for overdue in seen] == [("unanswered", "full")] * 2
+    assert writer.overdue is None
     assert RETRYABLE.__traceback__ is None  # its frames have the records
     await writer.close()
 

@@ -22,7 +22,7 @@ from efo.events import (
 )
 from efo.model import Checkpoint
 from efo.protocol.aggregation import AggregateMode
-from efo.protocol.reading import QUIET_AFTER, ShardReading
+from efo.protocol.reading import QUIET_AFTER, IsolatedShard, Overdue, ShardReading
 from efo.protocol.remedies import REMEDIES
 from efo.telemetry.filtering import RECENT, Filtering
 from efo.telemetry.outages import Outages
@@ -96,7 +96,6 @@ def test_a_service_that_does_not_read_a_shard_is_not_ready_and_tells_why(health,
     ("changes", "part"),
     [
         ({"is_paused": True}, "s-0: paused: resume it"),
-        ({"state": "isolated"}, "s-0: isolated, and no other worker is known to read it: remove the cause"),
         ({"unsaved_since": NOW - 60}, "s-0: records were delivered 60 s ago that no saved checkpoint includes"),
     ],
 )
@@ -105,6 +104,59 @@ def test_what_an_operator_or_a_policy_decided_is_a_problem_of_a_ready_service(he
     (problem,) = health.problems()
     assert problem.startswith(part)
     assert health.obstacles() == ()
+
+
+@pytest.mark.parametrize(
+    ("overdue", "part"),
+    [
+        (Overdue(NOW - 5), "s-0: not committed: the sink has not taken for 5 s what was read (no answer): "),
+        (Overdue(NOW - 7, "sink_full", "/log is full"), "for 7 s what was read (/log is full): free space, or raise"),
+    ],
+)
+def test_a_sink_that_does_not_commit_is_not_ready_although_events_arrive(health, readings, overdue, part):
+    readings.known = (replace(SHARD, overdue=overdue, unacked_since=NOW - 4, last_event_at=NOW),)
+    (problem,) = health.obstacles()
+    assert part in problem
+
+
+def test_a_commit_of_four_seconds_is_no_problem(health, readings):
+    readings.known = (replace(SHARD, overdue=Overdue(NOW - 4, "kafka", "x"), last_event_at=NOW),)
+    assert health.problems() == ()
+
+
+def test_isolated_shards_are_told_with_the_command_that_skips_and_all_of_them_are_not_ready(health, readings):
+    readings.known = (replace(SHARD, state="isolated"), replace(SHARD, shard_id="s-1"))
+    readings.failed = (IsolatedShard("s-0", "record_refused", 21.0, "not UTF-8", "77/3"),)
+    (problem,) = health.problems()
+    assert problem.startswith("s-0: isolated at record 77/3, and no other worker is known to read it")
+    assert problem.endswith("tries again in 21 s; to skip the record: efo leases reset s-0 --to 77/3")
+    assert health.obstacles() == ()
+    readings.known = readings.known[:1]
+    assert health.obstacles() == (problem,)
+    readings.known = (SHARD,)  # read again, and nothing is acked yet
+    assert len(health.obstacles()) == 1
+    readings.known, readings.failed = (replace(SHARD, state="isolated"),), ()
+    assert health.obstacles()[0].startswith("s-0: isolated, and no other worker is known to read it (isolate_shard)")
+
+
+def test_a_sink_that_keeps_positions_skips_by_a_setting(readings):
+    health = Health(clock=lambda: readings.time, keeps_positions=True)
+    readings.known, readings.failed = (SHARD,), (IsolatedShard("s-0", "record_refused", 21.0, "", "77"),)
+    health(ConsumerOpened(readings))
+    assert any('[relay] dead_letters or on_refused_record = "skip"' in text for text in health.problems())
+
+
+def test_the_last_errors_stay_known():
+    outages = Outages(lambda: 100.0)
+    health = Health(outages=outages, clock=lambda: 100.0)
+    assert health.last_errors() == ()
+    [*outages.observe(SinkRetried("s-0", "sink_full", "/log is full", 1.0))]
+    [error] = health.last_errors()
+    assert (error.system, error.error_type, error.text, error.count) == ("sink", "sink_full", "/log is full", 1)
+    assert error.remedy.startswith("free space")
+    assert not error.is_over
+    [*outages.observe(SinkRecovered("s-0"))]
+    assert [error.is_over for error in health.last_errors()] == [True]
 
 
 def test_the_reason_of_the_last_failed_subscription_is_told(health, readings):

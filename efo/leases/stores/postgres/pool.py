@@ -14,7 +14,14 @@ import psycopg
 import trio
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from efo.errors import ConfigurationError, LeaseError, LeaseStoreCorruptError, LeaseStoreUnavailableError
+from efo.errors import (
+    ConfigurationError,
+    LeaseError,
+    LeaseStoreCorruptError,
+    LeaseStoreFullError,
+    LeaseStoreLockedError,
+    LeaseStoreUnavailableError,
+)
 from efo.foreign_errors import reason_of
 from efo.leases.inspection import Inspection
 from efo.leases.stores.postgres.schema import inspect, prepare
@@ -25,6 +32,8 @@ _T = TypeVar("_T")
 _ERRORS: Final[tuple[tuple[type[Exception], type[LeaseError], str], ...]] = (
     (psycopg.errors.InsufficientPrivilege, LeaseStoreUnavailableError, "grant the role this permission"),
     (psycopg.errors.ReadOnlySqlTransaction, LeaseStoreUnavailableError, "this server is read-only: use the primary"),
+    (psycopg.errors.DiskFull, LeaseStoreFullError, "free space on the server's disk"),
+    (psycopg.errors.LockNotAvailable, LeaseStoreLockedError, "another session locks the table"),
     (psycopg.errors.QueryCanceled, LeaseStoreUnavailableError, "the table is locked, or the server is overloaded"),
     (psycopg.OperationalError, LeaseStoreUnavailableError, "check the server, its address, the user and the password"),
     (psycopg.InterfaceError, LeaseStoreUnavailableError, "the next call opens a new connection"),

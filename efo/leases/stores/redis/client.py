@@ -22,7 +22,13 @@ from redis.exceptions import (
 )
 from redis.retry import Retry
 
-from efo.errors import ConfigurationError, LeaseError, LeaseStoreCorruptError, LeaseStoreUnavailableError
+from efo.errors import (
+    ConfigurationError,
+    LeaseError,
+    LeaseStoreCorruptError,
+    LeaseStoreFullError,
+    LeaseStoreUnavailableError,
+)
 from efo.foreign_errors import reason_of
 from efo.proxy import host_and_port
 
@@ -31,7 +37,7 @@ _T = TypeVar("_T")
 _ERRORS: Final[tuple[tuple[type[Exception], type[LeaseError], str], ...]] = (
     (AuthenticationError, LeaseStoreUnavailableError, "check user and password"),
     (NoPermissionError, LeaseStoreUnavailableError, "grant the user the permissions in docs/leases.md"),
-    (OutOfMemoryError, LeaseStoreUnavailableError, "give the server more memory"),
+    (OutOfMemoryError, LeaseStoreFullError, "give the server more memory"),
     (MovedError, LeaseStoreUnavailableError, "this server is a cluster node: use the URL of the node that has the key"),
     (RedisError, LeaseStoreUnavailableError, "check the server and its address"),
 )

@@ -25,7 +25,14 @@ import msgspec
 import trio
 
 from efo.arn import parse_stream
-from efo.errors import ConfigurationError, LeaseError, LeaseStoreCorruptError, LeaseStoreUnavailableError
+from efo.errors import (
+    ConfigurationError,
+    LeaseError,
+    LeaseStoreCorruptError,
+    LeaseStoreFullError,
+    LeaseStoreLockedError,
+    LeaseStoreUnavailableError,
+)
 from efo.foreign_errors import reason_of
 from efo.leases.inspection import Inspection
 from efo.leases.known_rows import KnownRows
@@ -66,6 +73,15 @@ _WRITE_IF: Final = (
 """Writes a row if it is unchanged: only a request and saved children change it without its counter."""
 _DELETE: Final = "DELETE FROM lease WHERE application = ? AND stream = ? AND lease_key = ?"
 
+_ADVICE: Final[dict[int, tuple[type[LeaseStoreUnavailableError], str]]] = {
+    sqlite3.SQLITE_BUSY: (LeaseStoreLockedError, "another program holds the lock of the file"),
+    sqlite3.SQLITE_LOCKED: (LeaseStoreLockedError, "another program holds the lock of the file"),
+    sqlite3.SQLITE_FULL: (LeaseStoreFullError, "its disk is full"),
+}
+_OTHERWISE: Final = (
+    LeaseStoreUnavailableError,
+    "check that its directory exists and is writable, and that its disk works and is not full",
+)
 _CORRUPT_CODES: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 
 
@@ -273,15 +289,14 @@ class SqliteLeaseStore(RowStore):
             yield
         except sqlite3.Error as error:
             # The low byte is the primary error code. Errors that Python raises have no code.
-            if (getattr(error, "sqlite_errorcode", 0) & 0xFF) in _CORRUPT_CODES:
+            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+            if code in _CORRUPT_CODES:
                 raise LeaseStoreCorruptError(
                     f"lease store {self._path}: the file is damaged or not a SQLite file ({reason_of(error)}): restore "
                     "a backup, or move the file away, so that efo starts at the initial position"
                 ) from error
-            raise LeaseStoreUnavailableError(
-                f"lease store {self._path}: {reason_of(error)}; check that its directory exists and is writable, that "
-                "the disk is not full, and that no other program locks the file"
-            ) from error
+            kind, advice = _ADVICE.get(code, _OTHERWISE)
+            raise kind(f"lease store {self._path.absolute()}: {reason_of(error)}; {advice}") from error
 
     def _lease_of(self, row: tuple[Any, ...]) -> Lease:
         value = dict(zip(COLUMN_NAMES, row, strict=True))

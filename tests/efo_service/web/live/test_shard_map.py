@@ -1,7 +1,8 @@
 from __future__ import annotations
 
-from efo.consumer.status import ConsumerStatus, IsolatedShard, ShardStatus
+from efo.consumer.status import ConsumerStatus, ShardStatus
 from efo.model import Checkpoint, HashKeyRange, Lease, Shard
+from efo.protocol.reading import IsolatedShard
 from efo_service.web.live.shard_map import Rate, live, places
 
 TOP = 2**128

@@ -1,0 +1,1 @@
+"""Incidents of operators, played on real processes: `make incidents`."""

@@ -1,0 +1,1 @@
+"""The incidents, a module for each part that fails."""

@@ -1,0 +1,248 @@
+"""An incident: a service that relays a trickle of records, a fault, and when each surface tells the truth of it.
+
+    @cases.case("not ready within 10 s, with the path")
+    def the_disk_is_full() -> Outcome:
+        with running(RELAY__SINK="log") as one:
+            one.play(fill_the_disk, Truth("no space", "sink_outage_began", alert="EfoShardsUncommitted"))
+            free_the_disk()
+            return one.outcome()
+
+`play` fails an incident of which a surface does not tell in time; `outcome` waits until all records have arrived.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from efo.errors import EfoError
+from efo.testing import FakeKinesisThread, FakeSettings
+from efo_service.relay.readable import open_readable
+from proofs.edges.service import STREAM, Service, serving
+from proofs.incidents.alerts import Scrape, minutes_until
+from proofs.situations.situation import CANARY, Outcome
+
+LIMIT: Final = 10.0
+"""Seconds within which each surface must tell."""
+_SHOWN: Final = 160
+_GROWTH_SECONDS: Final = 3.0
+"""Between two scrapes, to see what grows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """What an operator must be told. All are parts of texts, searched as regular expressions.
+
+    `problem`: of a problem in /status. `log`: the name of a line of the log. `metric`: of a line of /metrics. `alert`:
+    the name of one that must fire; None: a page is not needed. `obstacle`: of /readyz, which must be 503; None: as
+    `problem`; empty: the service stays ready. `ends`: the process ends, with this exit status, and nothing else tells.
+    """
+
+    problem: str = ""
+    log: str = ""
+    metric: str = r"efo_worker_ready\{.*\} 0"
+    alert: str | None = None
+    obstacle: str | None = None
+    ends: int | None = None
+
+
+@dataclass(slots=True)
+class Told:
+    """What was told. `after`: seconds until each surface told. `texts`: what it said. `missing`: those that did not."""
+
+    after: dict[str, float] = field(default_factory=dict)
+    texts: dict[str, str] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
+
+
+class Incident:
+    """A running service with its trickle. `arrived`: returns how many different records are at the sink."""
+
+    def __init__(self, kinesis: FakeKinesisThread, service: Service, arrived: Callable[[], int]) -> None:
+        self.kinesis = kinesis
+        self.service = service
+        self.put = 0
+        self.played: list[Told] = []
+        self._arrived = arrived
+        self._ends = threading.Event()
+        self._trickle = threading.Thread(target=self._put, daemon=True)
+        self._notes: list[str] = []
+
+    def _put(self) -> None:
+        while not self._ends.is_set():
+            self.put_one(b"%s %d" % (CANARY.encode(), self.put))
+            time.sleep(0.25)
+
+    def put_one(self, data: bytes) -> tuple[str, str]:
+        """Put a record. Return its shard and its sequence number."""
+        found = self.kinesis.put(STREAM, f"{CANARY}-{self.put}", data)
+        self.put += 1
+        return found
+
+    def start(self) -> None:
+        """Begin the trickle, and wait until the service is ready and the first records have arrived."""
+        self._trickle.start()
+        if not self.until(lambda: self.readyz()[0] == 200 and self.arrived() > 0, 60):
+            raise TimeoutError(f"the service did not become ready: {self.readyz()}")
+
+    def stop_trickle(self) -> None:
+        """Put no more records."""
+        self._ends.set()
+        if self._trickle.is_alive():
+            self._trickle.join()
+
+    def restart(self) -> None:
+        """End the service, if it runs, and start another one with the same settings."""
+        self.service.stop()
+        self.service.start()
+
+    def note(self, text: str) -> None:
+        """Add to what is told of the incident."""
+        self._notes.append(text)
+
+    # --- what is seen ------------------------------------------------------------------------------------------------
+
+    def until(self, condition: Callable[[], Any], seconds: float) -> Any:
+        """Wait until a condition is true; return its last value."""
+        deadline = time.monotonic() + seconds
+        while not (value := condition()) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        return value
+
+    def get(self, path: str) -> tuple[int, str]:
+        """Return status and body of an answer; 0 and nothing if there is none."""
+        try:
+            with urllib.request.urlopen(self.service.url + path, timeout=5) as answer:  # noqa: S310 - of this host
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+        except OSError:
+            return 0, ""
+
+    def readyz(self) -> tuple[int, list[str]]:
+        """Return the status of /readyz, and its problems."""
+        status, body = self.get("/readyz")
+        return status, list(json.loads(body)["problems"]) if body else []
+
+    def status(self) -> dict[str, Any]:
+        """Return /status."""
+        return dict(json.loads(self.get("/status")[1] or "{}"))
+
+    def scrape(self) -> Scrape:
+        """Return /metrics."""
+        status, body = self.get("/metrics")
+        return Scrape(time.monotonic(), body if status else None)
+
+    def arrived(self) -> int:
+        """Return how many records are at the sink."""
+        with suppress(EfoError, OSError):
+            return self._arrived()
+        return 0
+
+    # --- the play ----------------------------------------------------------------------------------------------------
+
+    def play(self, begin: Callable[[], object], truth: Truth, limit: float = LIMIT) -> Told:
+        """Begin a fault, and wait until each surface has told the truth of it."""
+        healthy = self.scrape()
+        known = len(self.service.lines)
+        begin()
+        started = time.monotonic()
+        told = Told()
+        looks: dict[str, Callable[[], str | None]] = {
+            "readyz": lambda: self._obstacle(truth),
+            "status": lambda: _matching(truth.problem, self.status().get("problems", [])),
+            "metrics": lambda: _matching(truth.metric, self.get("/metrics")[1].splitlines()),
+            "log": lambda: _matching(
+                truth.log,
+                (f"{line.get('event')}: {line.get('detail', line.get('reason', ''))}" for line in self._lines(known)),
+            ),
+        }
+        if truth.ends is not None:
+            looks = {"exit": lambda: self._ended(truth.ends)}
+        while len(told.after) < len(looks) and time.monotonic() < started + 3 * limit:
+            for surface, look in looks.items():
+                if surface not in told.after and (text := look()):
+                    told.after[surface] = time.monotonic() - started
+                    told.texts[surface] = text
+            time.sleep(0.1)
+        told.missing = [name for name in looks if told.after.get(name, 4 * limit) > limit]
+        if truth.alert is not None:
+            self._await_alert(truth.alert, healthy, told)
+        self.played.append(told)
+        return told
+
+    def _lines(self, known: int) -> list[dict[str, Any]]:
+        return list(self.service.lines)[known:]
+
+    def _obstacle(self, truth: Truth) -> str | None:
+        status, problems = self.readyz()
+        if truth.obstacle == "":
+            return "ready" if status == 200 else None
+        return _matching(truth.obstacle or truth.problem, problems) if status != 200 else None
+
+    def _ended(self, status: int | None) -> str | None:
+        return f"exit {status}" if self.service.process.poll() == status else None
+
+    def _await_alert(self, alert: str, healthy: Scrape, told: Told) -> None:
+        first = self.scrape()
+        time.sleep(_GROWTH_SECONDS)
+        minutes = minutes_until(alert, healthy, first, self.scrape())
+        told.texts["alert"] = f"{alert} after {minutes} min"
+        if minutes is None:
+            told.missing.append(alert)
+
+    def outcome(self, *, is_right: bool = True, seconds: float = 60.0) -> Outcome:
+        """Wait until all records have arrived; return what was told and lost."""
+        self.stop_trickle()
+        self.until(lambda: self.arrived() >= self.put, seconds)
+        lost = self.put - self.arrived()
+        missing = [name for told in self.played for name in told.missing]
+        slowest = max((after for told in self.played for after in told.after.values()), default=0.0)
+        texts = [
+            f"{name}{f' {told.after[name]:.1f} s' if name in told.after else ''}: {text[:_SHOWN]}"
+            for told in self.played
+            for name, text in told.texts.items()
+        ]
+        did = "; ".join([*texts, *self._notes, *(f"{name} told nothing in time" for name in missing)])
+        counts = {"slowest_s_worst": round(slowest, 1), "lost": max(0, lost)}
+        return Outcome(f"{did}; {lost} lost", is_right and not missing and lost <= 0, counts)
+
+
+def _matching(pattern: str, texts: Any) -> str | None:
+    return next((text for text in texts if re.search(pattern, text)), None)
+
+
+def in_log(directory: str | Path = "log", topic: str = STREAM) -> int:
+    """Return how many records the log of a directory has, which has each once."""
+    state = open_readable(Path(directory)).inspect(topic)
+    return sum(partition.end - partition.start for partition in state.partitions)
+
+
+def in_lines(file: str | Path) -> int:
+    """Return how many different records a file of JSON lines has."""
+    lines = [json.loads(line) for line in Path(file).read_text().splitlines() if line.endswith("}")]
+    return len({(line["shard_id"], line["sequence_number"]) for line in lines})
+
+
+@contextmanager
+def running(
+    arrived: Callable[[], int] = in_log, *, shards: int = 2, settings: FakeSettings | None = None, **options: object
+) -> Iterator[Incident]:
+    """Run `efo run` with a trickle of records, until the context is left. `options`: of the service."""
+    with ExitStack() as stack:
+        kinesis = stack.enter_context(FakeKinesisThread(settings=settings))
+        kinesis.create_stream(STREAM, shards)
+        service = stack.enter_context(serving(kinesis, **options))
+        one = Incident(kinesis, service, arrived)
+        stack.callback(one.stop_trickle)
+        one.start()
+        yield one
