@@ -24,15 +24,14 @@ _TIMEOUT: Final = 45.0
 
 def environment(fake: FakeKinesisThread, **settings: object) -> dict[str, str]:
     """Return the environment of a command: of a setting, `RELAY__SINK` is `[relay] sink`."""
+    credentials = {"AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": SECRET}
     own = {
-        "AWS_ACCESS_KEY_ID": "AKIDEXAMPLE",
-        "AWS_SECRET_ACCESS_KEY": SECRET,
         "EFO_KINESIS__STREAM": STREAM,
         "EFO_KINESIS__REGION": "us-east-1",
         "EFO_KINESIS__ENDPOINT_URL": fake.url,
         "EFO_KINESIS__CA_FILE": str(fake.ca_file),
     }
-    return {**os.environ, **own, **{f"EFO_{name}": str(value) for name, value in settings.items()}}
+    return {**credentials, **os.environ, **own, **{f"EFO_{name}": str(value) for name, value in settings.items()}}
 
 
 def run(fake: FakeKinesisThread, *arguments: str, **settings: object) -> subprocess.CompletedProcess[str]:

@@ -13,22 +13,26 @@
 from __future__ import annotations
 
 import json
+import logging
+import os
 import re
 import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from efo.errors import EfoError
-from efo.testing import FakeKinesisThread, FakeSettings
+from efo.testing import FakeKinesisThread
+from efo_service.relay.object_store.url import StoreUrl
 from efo_service.relay.readable import open_readable
 from proofs.edges.service import STREAM, Service, serving
 from proofs.incidents.alerts import Scrape, minutes_until
+from proofs.peers.process_tree import descendants
 from proofs.situations.situation import CANARY, Outcome
 
 LIMIT: Final = 10.0
@@ -48,7 +52,7 @@ class Truth:
     """
 
     problem: str = ""
-    log: str = ""
+    log: str = "not_ready"
     metric: str = r"efo_worker_ready\{.*\} 0"
     alert: str | None = None
     obstacle: str | None = None
@@ -163,7 +167,7 @@ class Incident:
             "metrics": lambda: _matching(truth.metric, self.get("/metrics")[1].splitlines()),
             "log": lambda: _matching(
                 truth.log,
-                (f"{line.get('event')}: {line.get('detail', line.get('reason', ''))}" for line in self._lines(known)),
+                (f"{line.pop('event', '')}: {line}" for line in self._lines(known)),
             ),
         }
         if truth.ends is not None:
@@ -181,7 +185,7 @@ class Incident:
         return told
 
     def _lines(self, known: int) -> list[dict[str, Any]]:
-        return list(self.service.lines)[known:]
+        return [dict(line) for line in list(self.service.lines)[known:]]
 
     def _obstacle(self, truth: Truth) -> str | None:
         status, problems = self.readyz()
@@ -221,27 +225,36 @@ def _matching(pattern: str, texts: Any) -> str | None:
     return next((text for text in texts if re.search(pattern, text)), None)
 
 
-def in_log(directory: str | Path = "log", topic: str = STREAM) -> int:
-    """Return how many records the log of a directory has, which has each once."""
-    state = open_readable(Path(directory)).inspect(topic)
+def signalled(program: str, number: int) -> None:
+    """Send a signal to the processes that this one has started, whose executable has this name."""
+    for pid in descendants(os.getpid()):
+        with suppress(OSError):
+            if Path(f"/proc/{pid}/exe").readlink().name == program:
+                os.kill(pid, number)
+
+
+def in_log(root: Path | StoreUrl = Path("log"), topic: str = STREAM) -> int:
+    """Return how many records a log has, which has each once."""
+    state = open_readable(root).inspect(topic)
     return sum(partition.end - partition.start for partition in state.partitions)
 
 
 def in_lines(file: str | Path) -> int:
     """Return how many different records a file of JSON lines has."""
     lines = [json.loads(line) for line in Path(file).read_text().splitlines() if line.endswith("}")]
-    return len({(line["shard_id"], line["sequence_number"]) for line in lines})
+    return len({tuple(map(tuple, line["headers"][1:4])) for line in lines})
 
 
 @contextmanager
 def running(
-    arrived: Callable[[], int] = in_log, *, shards: int = 2, settings: FakeSettings | None = None, **options: object
+    arrived: Callable[[], int] = in_log, options: Mapping[str, object] | None = None, *, shards: int = 2, **more: object
 ) -> Iterator[Incident]:
-    """Run `efo run` with a trickle of records, until the context is left. `options`: of the service."""
+    """Run `efo run` with a trickle of records, until the context is left. `options`, `more`: of the service."""
+    logging.getLogger().setLevel(logging.WARNING)  # the fake's frames are of no interest
     with ExitStack() as stack:
-        kinesis = stack.enter_context(FakeKinesisThread(settings=settings))
+        kinesis = stack.enter_context(FakeKinesisThread())
         kinesis.create_stream(STREAM, shards)
-        service = stack.enter_context(serving(kinesis, **options))
+        service = stack.enter_context(serving(kinesis, **(options or {}), **more))
         one = Incident(kinesis, service, arrived)
         stack.callback(one.stop_trickle)
         one.start()

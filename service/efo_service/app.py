@@ -33,7 +33,7 @@ from efo_service.version import VERSION, commit
 from efo_service.web.app import create_app
 from efo_service.web.page_routes import Page
 from efo_service.web.process_problems import ProcessProblems
-from efo_service.web.readiness import measure_readiness
+from efo_service.web.readiness import log_readiness, measure_readiness
 from efo_service.web.security.access import Access
 from efo_service.web.security.guard import Guard
 from efo_service.web.server import serve
@@ -78,6 +78,7 @@ async def run(
             url = await outer.start(serving)
             log.info("started", version=VERSION, commit=commit(), url=url, **_names(configuration))
             task_status.started(url)
+            outer.start_soon(log_readiness, report.obstacles, lambda: keeper.is_draining)
             with drain.scope:
                 drain.finish_with(keeper.drain)
                 await keeper.run()

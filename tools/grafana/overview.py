@@ -37,7 +37,7 @@ OVERVIEW: Final = Dashboard(
                 ),
                 Panel(
                     title="Highest lag",
-                    about="Time since what was read of the slowest shard was known to be current.",
+                    about="Time since what was acked of the slowest shard was known to be current: read, and taken by its sink.",
                     kind="stat",
                     unit="s",
                     queries=(Query(f"max({of_stream(_LAG)})", "lag"),),
@@ -98,6 +98,7 @@ OVERVIEW: Final = Dashboard(
                         "EfoShardsFrozen",
                         "EfoShardsDisconnected",
                         "EfoShardsUnread",
+                        "EfoShardsUncommitted",
                         "EfoShardsWithoutLease",
                         "EfoShardsIsolated",
                     ),

@@ -24,6 +24,7 @@ SHARDS: Final = Dashboard(
                     unit="s",
                     queries=(
                         Query(f"topk(20, max by ({_BY_SHARD}) ({of_stream('efo_consumer_lag_seconds')}))", _SHARD),
+                        Query(f"max({of_stream('efo_consumer_read_lag_seconds')})", "of reading, the highest"),
                     ),
                     alerts=("EfoLagHigh", "EfoLagCritical", "EfoRetentionAtRisk"),
                     steps=(60, 900),
@@ -46,7 +47,7 @@ SHARDS: Final = Dashboard(
                     about="Each shard that is not read as it should be, with its condition and its subscription.",
                     kind="table",
                     queries=(Query(of_stream("efo_shard_status", 'efo_shard_condition!="current"'), _SHARD),),
-                    alerts=("EfoShardsFrozen", "EfoShardsDisconnected", "EfoShardsUnread"),
+                    alerts=("EfoShardsFrozen", "EfoShardsDisconnected", "EfoShardsUnread", "EfoShardsUncommitted"),
                 ),
                 Panel(
                     title="Waiting for the handler or sink",

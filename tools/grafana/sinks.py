@@ -8,6 +8,7 @@ from tools.grafana.model import Dashboard, Panel, Query, Row, of_job, of_stream,
 from tools.prometheus_rules import increase
 
 _QUERY: Final = "{{efo_pipeline_query}}"
+_BY_SHARD: Final = "messaging_destination_partition_id"
 
 SINKS: Final = Dashboard(
     "efo-sinks",
@@ -24,7 +25,21 @@ SINKS: Final = Dashboard(
                     queries=(
                         Query(of_job("topic:messaging_client_sent_messages:rate5m"), "{{messaging_destination_name}}"),
                     ),
-                    alerts=("EfoShardsUnread",),
+                    alerts=("EfoShardsUncommitted", "EfoShardsUnread"),
+                ),
+                Panel(
+                    title="Oldest record that is not committed",
+                    about="Time since a shard's oldest record was read that is not acked: the sink has not committed it.",
+                    unit="s",
+                    queries=(
+                        Query(f"max({of_stream('stream:efo_record_unacked_age_seconds:max')})", "oldest"),
+                        Query(
+                            f"topk(20, max by ({_BY_SHARD}) ({of_stream('efo_record_unacked_age_seconds')}))",
+                            "{{messaging_destination_partition_id}}",
+                        ),
+                    ),
+                    alerts=("EfoShardsUncommitted", "EfoUnackedAgeHigh"),
+                    steps=(10, 60),
                 ),
                 Panel(
                     title="Commits that failed",
@@ -36,7 +51,7 @@ SINKS: Final = Dashboard(
                             "{{messaging_system}}: {{error_type}}",
                         ),
                     ),
-                    alerts=("EfoShardsUnread",),
+                    alerts=("EfoSinkRetries", "EfoShardsUncommitted"),
                 ),
                 Panel(
                     title="Time of the handler for a batch",

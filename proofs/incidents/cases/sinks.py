@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+from efo_service.relay.object_store.url import parse_url
 from proofs.incidents.disks import small_disk
-from proofs.incidents.incident import Truth, in_lines, in_log, running
+from proofs.incidents.incident import Incident, Truth, in_lines, in_log, running, signalled
+from proofs.local_servers import object_stores
+from proofs.local_servers.kafka import read_topic, serve_kafka
 from proofs.situations.situation import Cases, Outcome
 
 cases = Cases("sinks", seconds=240)
@@ -64,3 +72,78 @@ def a_full_disk_with_a_limit_for_retries() -> Outcome:
         disk.free()
         one.restart()
         return one.outcome()
+
+
+@cases.case("not ready within 10 s, with the path and its mount; it waits, and does not begin an empty log")
+def the_directory_of_the_log_is_gone() -> Outcome:
+    with small_disk() as disk, running(partial(in_log, disk.path), RELAY__DIRECTORY=disk.path) as one:
+        truth = Truth(
+            f"not committed: .*{disk.path}.*its mount",
+            "sink_outage_began.*No such file",
+            _UNCOMMITTED,
+            alert=_NOT_COMMITTED,
+        )
+        away = disk.path / "away"
+        one.play(lambda: (disk.path / "orders").rename(away), truth)
+        is_alive = one.service.process.poll() is None
+        away.rename(disk.path / "orders")
+        return one.outcome(is_right=is_alive)
+
+
+@cases.case("all shards are not ready, and none is current with a lag of 0 while a backlog is not stored")
+def a_backlog_that_is_not_stored() -> Outcome:
+    with small_disk() as disk, running(partial(in_log, disk.path), RELAY__DIRECTORY=disk.path, shards=4) as one:
+
+        def begin() -> None:
+            disk.fill()
+            for number in range(2000):
+                one.put_one(b"%0100d" % number)
+
+        one.play(begin, Truth("4 of 4 shards .*not committed", "sink_outage_began", _UNCOMMITTED, alert=_NOT_COMMITTED))
+        shards = one.status()["shards"]
+        lags = [shard["lag_seconds"] for shard in shards]
+        one.note(f"lags {lags}, conditions {[shard['condition'] for shard in shards]}")
+        disk.free()
+        return one.outcome(is_right=all(lag > 3 for lag in lags), seconds=120)
+
+
+@contextmanager
+def _kafka() -> Iterator[Incident]:
+    with serve_kafka() as servers:
+        options = {"RELAY__SINK": "kafka", "RELAY__KAFKA__BOOTSTRAP_SERVERS": servers, "RELAY__TOPIC": "orders"}
+        with running(lambda: len(read_topic(servers, "orders")), options) as one:
+            yield one
+
+
+@cases.case("not ready within 10 s: no answer, look at the brokers")
+def the_broker_of_kafka_is_frozen() -> Outcome:
+    with _kafka() as one:
+        truth = Truth("not committed: .*", "not_ready.*not committed", _UNCOMMITTED, alert=_NOT_COMMITTED)
+        one.play(lambda: signalled("java", signal.SIGSTOP), truth)
+        one.until(lambda: False, 20)
+        one.note(f"20 s later: {one.readyz()[0]}, {one.status()['problems'][:1]}")
+        signalled("java", signal.SIGCONT)
+        return one.outcome(seconds=120)
+
+
+@contextmanager
+def _object_log() -> Iterator[Incident]:
+    with object_stores.serve_versitygw() as text:
+        url, given = f"s3://{object_stores.BUCKET}/log", object_stores.running(text).options()
+        os.environ |= object_stores.ENVIRONMENT
+        options = {
+            "RELAY__DIRECTORY": url,
+            "RELAY__STORE_OPTIONS": json.dumps(given),
+            "RELAY__COMMIT_MILLISECONDS": 500,
+        }
+        with running(partial(in_log, parse_url(url, given)), options) as one:
+            yield one
+
+
+@cases.case("not ready within 10 s: no answer, look at the object store")
+def the_object_store_is_frozen() -> Outcome:
+    with _object_log() as one:
+        truth = Truth("not committed: ", "not_ready.*not committed", _UNCOMMITTED, alert=_NOT_COMMITTED)
+        one.play(lambda: signalled("versitygw", signal.SIGSTOP), truth)
+        signalled("versitygw", signal.SIGCONT)
+        return one.outcome(seconds=120)

@@ -1,15 +1,21 @@
-"""The metric of readiness: what /readyz responds, for alerts."""
+"""Readiness as a metric, for alerts, and in the log: what /readyz responds."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
+import structlog
+import trio
 from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
 
 from efo.telemetry.instruments import SCHEMA_URL
 
 NAME: Final = "efo.worker.ready"
+LOOK_EVERY: Final = 2.0
+"""Seconds between two looks: a worker that flaps is a line at every other one."""
+_LOGGED: Final = 5
+"""How many problems a line of the log has."""
 
 
 class WorkerReadiness(NamedTuple):
@@ -38,3 +44,19 @@ def measure_readiness(readiness: Callable[[], Iterable[WorkerReadiness]], provid
     provider.get_meter("efo.service", schema_url=SCHEMA_URL).create_observable_up_down_counter(
         NAME, [observe], "{worker}", "1 if the worker is ready, as /readyz says, otherwise 0."
     )
+
+
+async def log_readiness(obstacles: Callable[[], Sequence[str]], is_draining: Callable[[], bool]) -> None:
+    """Log when the worker becomes ready, and when it no longer is, with the reasons; until it drains, or is cancelled.
+
+    `obstacles`: returns why it is not ready.
+    """
+    log, was_ready = structlog.get_logger(), False
+    while not is_draining():
+        problems = obstacles()
+        if was_ready and problems:
+            log.warning("not_ready", problems=[*problems[:_LOGGED]], count=len(problems))
+        elif not (was_ready or problems):
+            log.info("ready")
+        was_ready = not problems
+        await trio.sleep(LOOK_EVERY)
