@@ -112,6 +112,7 @@ class Bench:
             environment=case.environment,
             pace=case.pace,
             output=case.output,
+            command=case.command,
             files=case.files,
             disk_megabytes=case.disk_megabytes,
         )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -26,9 +27,31 @@ BACKLOG_HOURS: Final = 13
 BACKLOG_RECORDS: Final = 100_000
 _NOT_READ: Final = frozenset({"EfoNotReady", "EfoLagHigh", "EfoCheckpointAgeHigh"})
 """What follows for shards that are not read, if it lasts."""
+_SLOW: Final = _NOT_READ | {"EfoBackpressure", "EfoShardsUnread", "EfoShardsUncommitted", "EfoUnackedAgeHigh"}
+"""What follows from a sink that is slow, or takes nothing."""
 _LEASES: Final = frozenset({"EfoLeaseStoreFailing", "EfoShardsWithoutLease", "EfoLeasesFlapping"}) | _NOT_READ
 _UTF8: Final = {"EFO_RELAY__SINK": "jsonl", "EFO_RELAY__JSONL_FILE": "lines", "EFO_RELAY__JSONL_ENCODING": "utf-8"}
 _PIPE: Final = {"EFO_RELAY__SINK": "jsonl", "EFO_RELAY__JSONL_FILE": "-", "EFO_RELAY__COMMIT_RECORDS": "100"}
+
+
+_PROPERTIES: Final = f"""executableName = {sys.executable} child.py
+streamName = efo-child-stuck-stream
+applicationName = efo-child-stuck
+initialPositionInStream = TRIM_HORIZON
+regionName = us-east-1
+"""
+_CHILD: Final = """import json, pathlib, sys, time
+def tell(**message):
+    print(json.dumps(message), flush=True)
+for line in sys.stdin:
+    action = json.loads(line)["action"]
+    if action == "processRecords":
+        while pathlib.Path("stuck").exists():
+            time.sleep(1)
+        tell(action="checkpoint", sequenceNumber=None)
+        sys.stdin.readline()
+    tell(action="status", responseFor=action)
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +59,8 @@ class Case:
     """A job with its fault. `must`: the alerts that it is for; `may`: those that may follow from it.
 
     `backlog`: whether the stream has old records from the start. `pace`, `output`: see Service. `seconds`: the scrape
-    interval. `files`: what the directory of the service has. `disk_megabytes`: of a disk that has only the log.
+    interval. `command`: instead of `efo run`. `files`: what the directory of the service has. `disk_megabytes`: of a
+    disk that has only the log.
     """
 
     job: str
@@ -50,6 +74,7 @@ class Case:
     pace: float | None = None
     output: Path | None = None
     seconds: int = 2
+    command: Sequence[str] = ()
     files: Mapping[str, str] = field(default_factory=dict)
     disk_megabytes: int | None = None
 
@@ -114,6 +139,11 @@ async def _lock_leases_often(service: Service) -> None:
 
 async def _stop_reading(service: Service) -> None:
     service.pace = 0
+    await trio.lowlevel.checkpoint()
+
+
+async def _stick(service: Service) -> None:
+    service.directory.joinpath("stuck").touch()
     await trio.lowlevel.checkpoint()
 
 
@@ -232,8 +262,18 @@ CASES: Final = (
         fault="nobody reads the pipe that the sink writes to",
         inject=_stop_reading,
         environment=_PIPE,
-        must=_set("ShardsUnread", "CheckpointAgeHigh"),
-        may=_NOT_READ | _set("Backpressure"),
+        must=_set("ShardsUncommitted", "UnackedAgeHigh", "CheckpointAgeHigh"),
+        may=_SLOW,
+    ),
+    Case(
+        job="efo-child-stuck",
+        fault="a child process of `efo kcl` takes a batch and answers nothing",
+        inject=_stick,
+        command=("kcl", "--properties", "app.properties"),
+        files={"app.properties": _PROPERTIES, "child.py": _CHILD},
+        environment={"EFO_LEASES__STORE": "sqlite"},
+        must=_set("ShardsUnread"),
+        may=_SLOW,
     ),
     Case(
         job="efo-sink-full",
@@ -241,9 +281,8 @@ CASES: Final = (
         inject=_nothing,
         environment=_PIPE,
         output=Path("/dev/full"),
-        must=_set("ShardsUnread"),
-        # The relay gives up after [relay] retry_seconds, and isolates the shard.
-        may=_NOT_READ | _set("Backpressure", "ShardsIsolated"),
+        must=_set("ShardsUncommitted", "SinkRetries"),
+        may=_SLOW,
     ),
     Case(
         job="efo-sink-slow",
@@ -255,7 +294,7 @@ CASES: Final = (
         must=_set("LagHigh", "LagCritical", "RetentionAtRisk", "Backpressure"),
         # A subscription that ends while the sink is busy looks frozen until the sink takes more: for some seconds,
         # which are a large part of these short waiting times only.
-        may=_NOT_READ | _set("ShardsUnread", "ShardsFrozen"),
+        may=_SLOW | _set("ShardsFrozen"),
     ),
     Case(
         job="efo-expired",
@@ -263,7 +302,7 @@ CASES: Final = (
         inject=_expire,
         environment=_PIPE,
         must=_set("RecordsExpired"),
-        may=_NOT_READ | _set("Backpressure", "ShardsUnread", "ShardsFrozen", "RetentionAtRisk"),
+        may=_SLOW | _set("ShardsFrozen", "RetentionAtRisk"),
     ),
     Case(
         job="efo-isolated",

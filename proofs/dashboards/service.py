@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
@@ -26,8 +26,8 @@ class Service:
     """`efo run` with its stream. `job`: its name for Prometheus, and with the stream's; `port`: of its /metrics.
 
     `pace`: bytes that are read per second of its output, if the sink is stdout; None for all at once, 0 for none.
-    `output`: where stdout goes instead. `files`: what its directory has at the start. `disk_megabytes`: its log is on a
-    disk of its own, of this size, which needs root.
+    `output`: where stdout goes instead. `command`: of efo, instead of `run`. `files`: what its directory has at the
+    start. `disk_megabytes`: its log is on a disk of its own, of this size, which needs root.
     """
 
     def __init__(
@@ -42,6 +42,7 @@ class Service:
         shards: int = 2,
         pace: float | None = None,
         output: Path | None = None,
+        command: Sequence[str] = (),
         files: Mapping[str, str] | None = None,
         disk_megabytes: int | None = None,
     ) -> None:
@@ -50,7 +51,6 @@ class Service:
         self.directory = directory / job
         self.log = self.directory / "log"
         self.pace = pace
-        self._files = files or {}
         self._disk_megabytes = disk_megabytes
         self._fake = fake
         self._workers = workers
@@ -68,9 +68,10 @@ class Service:
             "EFO_SERVICE__PORT": str(self.port),
         }
         pipe = output is None and environment.get("EFO_RELAY__JSONL_FILE") == "-"
-        command = efo_command("run", *(["--workers", str(workers)] if workers > 1 else []))
+        started = efo_command(*(command or ("run", *(["--workers", str(workers)] if workers > 1 else []))))
         everything = {**_CREDENTIALS, **settings, **environment}
-        self.program = Program(job, command, self.directory, everything, pipe=pipe, output=output)
+        self.program = Program(job, started, self.directory, everything, pipe=pipe, output=output)
+        self._files = files or {}
         self._client = httpx2.AsyncClient(base_url=f"http://127.0.0.1:{self.port}", timeout=10)
 
     async def start(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -31,7 +32,14 @@ def accessible(page: Page) -> Iterator[str]:
 
 
 def complete(page: Page, service: Service, stream: str = STREAM) -> Iterator[str]:
-    """Each shard is on the map, and in the table with the same state."""
+    """Each shard is on the map, and in the table with the same state: at once, or when the next snapshot has come."""
+    deadline = time.monotonic() + _WAIT / 1000
+    while (wrong := [*_incomplete(page, service, stream)]) and time.monotonic() < deadline:
+        page.wait_for_timeout(200)
+    yield from wrong
+
+
+def _incomplete(page: Page, service: Service, stream: str) -> Iterator[str]:
     told = service.live(stream)
     drawn = set(page.locator(".tile").evaluate_all("tiles => tiles.map(tile => tile.dataset.id)"))
     if drawn != set(told):

@@ -37,7 +37,7 @@ OVERVIEW: Final = Dashboard(
                 ),
                 Panel(
                     title="Highest lag",
-                    about="Time since what was acked of the slowest shard was known to be current: read, and taken by its sink.",
+                    about="Time since what the slowest shard has read and committed was known to be current.",
                     kind="stat",
                     unit="s",
                     queries=(Query(f"max({of_stream(_LAG)})", "lag"),),

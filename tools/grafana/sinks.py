@@ -29,7 +29,7 @@ SINKS: Final = Dashboard(
                 ),
                 Panel(
                     title="Oldest record that is not committed",
-                    about="Time since a shard's oldest record was read that is not acked: the sink has not committed it.",
+                    about="Time since the oldest record was read that the sink has not committed, of each shard.",
                     unit="s",
                     queries=(
                         Query(f"max({of_stream('stream:efo_record_unacked_age_seconds:max')})", "oldest"),

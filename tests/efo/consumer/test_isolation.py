@@ -340,3 +340,33 @@ async def test_a_released_shard_is_read_again_after_the_cooldown_if_nobody_else_
             await reader.reached(2)
             assert [record.data for record in reader.by_shard[shard_id]] == [b"1", b"2"]
             ann.drain()
+
+
+async def test_an_isolated_shard_is_told_with_its_record_until_something_of_it_is_acked_again(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    attempts = 0
+
+    async def fail_once(shard: ShardStream) -> None:
+        nonlocal attempts
+        attempts += 1
+        async for batch in shard:
+            if attempts == 1:
+                raise IsolateShardError("it is refused", cooldown=20, record="77/3")
+            await trio.sleep(30)  # its second reading has not succeeded yet
+            shard.ack(batch)
+
+    async with FakeKinesis() as fake, trio.open_nursery() as nursery:
+        fake.create_stream(STREAM)
+        fake.put(STREAM, "k", b"x")
+        async with open_worker(fake.kinesis(STREAM), MemoryLeaseStore()) as consumer:
+            nursery.start_soon(consumer.run, fail_once)
+            await trio.sleep(10)
+            (shard,) = consumer.isolated()
+            assert (shard.detail, shard.record, shard.seconds_left > 0) == ("it is refused", "77/3", True)
+            await trio.sleep(30)
+            assert attempts == 2
+            assert [(shard.record, shard.seconds_left) for shard in consumer.isolated()] == [("77/3", 0.0)]
+            await trio.sleep(60)
+            assert consumer.isolated() == []
+            consumer.drain()

@@ -22,7 +22,7 @@ from efo.model import Batch, Record
 from efo_service.config.settings import Settings
 from efo_service.factories.sinks import SYSTEMS, _Reports, open_sink
 from efo_service.relay.destination import Destination, SinkRetries
-from efo_service.relay.errors import LogIncompleteError, RecordRefusedError, SinkFullError
+from efo_service.relay.errors import LogIncompleteError, RecordRefusedError, SinkFullError, SinkUnavailableError
 from efo_service.relay.log.reader_offsets import commit_reader
 from efo_service.relay.log.segments import list_segments
 from efo_service.relay.log.sink import LogSink
@@ -98,14 +98,19 @@ async def test_without_a_place_for_it_a_refused_record_is_an_error(tmp_path, act
     ("relay", "expected"),
     [
         # Only a full disk is waited for; then the error decides as [relay] on_sink_error says.
-        ({}, SinkRetries(errors=(SinkFullError,), seconds=70, initial=1, limit=30, jitter=0, isolates=False)),
+        (
+            {},
+            SinkRetries(
+                errors=(SinkFullError, SinkUnavailableError), seconds=70, initial=1, limit=30, jitter=0, isolates=False
+            ),
+        ),
         ({"sink": "jsonl"}, SinkRetries(seconds=70)),
     ],
 )
 async def test_a_failing_sink_is_waited_for_as_the_settings_say(tmp_path, relay, expected) -> None:
     async with open_sink(settings(tmp_path, **relay, retry_seconds=70, dead_letters="refused")) as destination:
         assert destination.retries == expected
-        assert destination.dead_letters.retries.errors == (SinkFullError,)
+        assert destination.dead_letters.retries.errors == (SinkFullError, SinkUnavailableError)
         assert destination.dead_letters.retries.seconds == 70
 
 

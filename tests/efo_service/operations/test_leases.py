@@ -80,6 +80,7 @@ async def test_leases_without_a_holder_are_decided_at_once(store, autojump_clock
         ("trim_horizon", Target(Checkpoint.TRIM_HORIZON)),
         ("LATEST", Target(Checkpoint.LATEST)),
         ("495903382714902566085", Target(Checkpoint("495903382714902566085"))),
+        ("77/3", Target(Checkpoint("77", 3))),
         ("2026-01-31T12:00:00Z", Target(Checkpoint.AT_TIMESTAMP, 1_769_860_800.0)),
         ("2026-01-31T13:00:00.5+01:00", Target(Checkpoint.AT_TIMESTAMP, 1_769_860_800.5)),
         ("-1.5h", Target(Checkpoint.AT_TIMESTAMP, 1_769_855_400.0)),
@@ -89,7 +90,9 @@ def test_the_target_of_a_reset_is_a_sentinel_a_time_or_a_sequence_number(text, t
     assert parse_target(text, NOW) == target
 
 
-@pytest.mark.parametrize("text", ["", "yesterday", "-5", "2026-01-31T12:00:00", "1" * 130, "SHARD_END"])
+@pytest.mark.parametrize(
+    "text", ["", "yesterday", "-5", "2026-01-31T12:00:00", "1" * 130, "SHARD_END", "77/", "77/x", "/3"]
+)
 def test_an_invalid_target_is_refused(text):
     with pytest.raises(UsageError, match="--to"):
         parse_target(text, NOW)

@@ -4,7 +4,7 @@ import { element, setText } from "./dom.js";
 import { bytes, hashKey, rate, seconds, share } from "./format.js";
 import { stateOf, subscriptionOf } from "./states.js";
 
-const READ_HERE = new Set(["current", "unread", "frozen", "disconnected", "paused"]);
+const READ_HERE = new Set(["current", "unread", "uncommitted", "frozen", "disconnected", "paused"]);
 
 export class Details {
   constructor(container, { onSelect }) {

@@ -32,6 +32,32 @@ export function rectangles(shards, zoom, width, height) {
   return found;
 }
 
+const THIN = 6; // a shard that is lower than this shows neither its border nor its lag
+const CELL = 30; // the edge of a cell, at most
+
+// Whether the open shards are too many for rows of their own: then each is a cell, in an order of the caller.
+export function isCrowded(shards, zoom, height) {
+  const shown = shards.filter((shard) => !shard.children.length && shard.low !== null && shard.high > zoom.low && shard.low < zoom.high);
+  return shown.length * THIN > height;
+}
+
+// Returns the cell of each shard, in their order, row by row; and how many are in a row.
+export function cells(shards, width, height) {
+  const edge = Math.max(4, Math.min(CELL, Math.floor(Math.sqrt((width * height) / Math.max(1, shards.length)))));
+  const across = Math.max(1, Math.floor(width / edge));
+  const found = new Map(shards.map((shard, index) => [shard.id, {
+    x: (index % across) * edge, y: Math.floor(index / across) * edge, width: edge - 1, height: edge,
+  }]));
+  return { found, across };
+}
+
+// Returns the shard to which an arrow key leads among cells, or undefined.
+export function neighbourCell(shards, across, current, key) {
+  const index = shards.indexOf(current);
+  const steps = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -across, ArrowDown: across };
+  return key === "Home" ? shards[0] : key === "End" ? shards.at(-1) : shards[index + steps[key]];
+}
+
 // Returns the shard to which an arrow key leads, or undefined.
 export function neighbour(shards, current, key) {
   const byId = new Map(shards.map((shard) => [shard.id, shard]));

@@ -2,8 +2,8 @@
 
 import { element, setAttribute, setText, svg } from "./dom.js";
 import { hashKey, rate, seconds, share, shortId } from "./format.js";
-import { neighbour, rectangles, relatives } from "./layout.js";
-import { stateOf } from "./states.js";
+import { cells, isCrowded, neighbour, neighbourCell, rectangles, relatives } from "./layout.js";
+import { lateness, stateOf, worst } from "./states.js";
 
 const AXIS = 46;
 const HEAD = 20;
@@ -12,6 +12,7 @@ const TWO_LINES = 30;
 const SEEN = 3; // a shard that needs attention is never thinner than this
 const MAX_CURVES = 400;
 const MAX_ZOOM = 1 / 4096;
+const SORT_EVERY = 5000; // milliseconds: cells that move all the time cannot be read
 const KEYS = new Set(["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Home", "End"]);
 
 export class ShardMap {
@@ -71,7 +72,23 @@ export class ShardMap {
   }
 
   update(ids) {
-    for (const id of ids) if (this.tiles.has(id)) this.paint(this.byId.get(id));
+    if (this.cells && Date.now() - this.sortedAt >= SORT_EVERY && !this.svg.contains(document.activeElement)) this.draw();
+    else {
+      this.busiest = Math.max(1, ...this.shards.map((shard) => shard.records ?? 0));
+      for (const id of ids) if (this.tiles.has(id)) this.paint(this.byId.get(id));
+    }
+  }
+
+  // Crowded shards are cells, the worst first.
+  layOut(width) {
+    this.cells = isCrowded(this.shards, this.zoom, this.height)
+      ? this.shards.filter((shard) => shard.low === null || (shard.high > this.zoom.low && shard.low < this.zoom.high)).sort(worst) : null;
+    this.sortedAt = Date.now();
+    this.busiest = Math.max(1, ...this.shards.map((shard) => shard.records ?? 0));
+    if (!this.cells) return rectangles(this.shards, this.zoom, width, this.height);
+    const { found, across } = cells(this.cells, width, this.height);
+    this.across = across;
+    return found;
   }
 
   draw() {
@@ -85,7 +102,8 @@ export class ShardMap {
     setAttribute(this.plot, "transform", `translate(${AXIS} ${HEAD})`);
     setAttribute(this.clip, "width", width + 4);
     setAttribute(this.clip, "height", this.height + 4);
-    this.rectangles = rectangles(this.shards, this.zoom, width, this.height);
+    this.rectangles = this.layOut(width);
+    for (const [id, tile] of this.tiles) setAttribute(tile.node, "display", this.rectangles.has(id) ? null : "none");
     const order = this.shards.map((shard) => [stateOf(shard).severity, shard]).sort((a, b) => a[0] - b[0]);
     const before = document.activeElement;
     for (const [, shard] of order) if (this.rectangles.has(shard.id)) this.place(shard);
@@ -115,7 +133,7 @@ export class ShardMap {
     setAttribute(tile.rect, "width", box.width.toFixed(1));
     // Thin shards overlap a little: the seams between them would be a pattern that means nothing.
     setAttribute(tile.rect, "height", (thin ? SEEN : line ? box.height - line : box.height + 0.5).toFixed(2));
-    const labelled = box.height >= LABEL_HEIGHT && box.width >= 34;
+    const labelled = !this.cells && box.height >= LABEL_HEIGHT && box.width >= 34;
     if (labelled !== tile.first.isConnected) labelled ? tile.node.append(tile.first) : tile.first.remove();
     const two = labelled && box.height >= TWO_LINES && box.width >= 90;
     if (two !== tile.second.isConnected) two ? tile.node.append(tile.second) : tile.second.remove();
@@ -131,7 +149,12 @@ export class ShardMap {
   paint(shard) {
     const tile = this.tiles.get(shard.id);
     const state = stateOf(shard);
-    setAttribute(tile.node, "class", `tile s-${state.name}${this.hidden.has(state.name) ? " dim" : ""}`);
+    setAttribute(tile.node, "class", `tile${this.cells ? " cell" : ""} s-${state.name}${this.hidden.has(state.name) ? " dim" : ""}`);
+    // Colour tells lag and rate where no text does: the later the more yellow, the busier the stronger.
+    const isHeated = state.name === "current" && !tile.first.isConnected;
+    tile.rect.style.setProperty("--late", `${isHeated ? Math.round(100 * lateness(shard)) : 0}%`);
+    const idle = shard.records === null ? 0 : 1 - Math.log1p(shard.records) / Math.log1p(this.busiest);
+    tile.rect.style.setProperty("--idle", `${isHeated ? Math.round(55 * idle) : 0}%`);
     setAttribute(tile.node, "aria-label", label(shard, state));
     setAttribute(tile.node, "aria-pressed", shard.id === this.selected);
     if (tile.first.isConnected) setText(tile.first, `${state.mark} ${shortId(shard.id)}${tile.room > 150 ? `  ${state.label}` : ""}`);
@@ -140,6 +163,10 @@ export class ShardMap {
 
   drawAxis(width) {
     const marks = [];
+    if (this.cells) {
+      this.axis.replaceChildren(svg("text", { x: AXIS, y: 12, class: "start" }, "each cell is a shard, the worst first: yellow is late, strong is busy"));
+      return;
+    }
     for (let step = 0; step <= 8; step += 1) {
       const y = (step / 8) * this.height;
       const at = this.zoom.low + (step / 8) * (this.zoom.high - this.zoom.low);
@@ -154,7 +181,7 @@ export class ShardMap {
     const related = relatives(this.shards, this.selected);
     const all = this.shards.length <= MAX_CURVES;
     const made = [];
-    for (const shard of this.shards) {
+    for (const shard of this.cells ? [] : this.shards) {
       const to = this.rectangles.get(shard.id);
       for (const parent of shard.parents) {
         const from = this.rectangles.get(parent);
@@ -200,7 +227,7 @@ export class ShardMap {
     const current = this.byId?.get(event.target.closest(".tile")?.dataset.id);
     if (!current || event.ctrlKey || event.metaKey || event.altKey) return;
     if (KEYS.has(event.key)) {
-      const next = neighbour(this.shards, current, event.key);
+      const next = this.cells ? neighbourCell(this.cells, this.across, current, event.key) : neighbour(this.shards, current, event.key);
       if (next) { this.reveal(next); this.tiles.get(next.id)?.node.focus({ preventScroll: true }); }
     } else if (event.key === "+") this.scale(0.5, this.middle(current));
     else if (event.key === "-") this.scale(2, this.middle(current));

@@ -11,7 +11,12 @@ from dataclasses import replace
 import pytest
 import trio
 
-from efo.errors import LeaseLostError, LeaseStoreCorruptError, LeaseStoreUnavailableError
+from efo.errors import (
+    LeaseLostError,
+    LeaseStoreCorruptError,
+    LeaseStoreLockedError,
+    LeaseStoreUnavailableError,
+)
 from efo.leases.inspection import Inspection
 from efo.leases.stores.sqlite import store as module
 from efo.leases.stores.sqlite.schema import APPLICATION_ID, VERSION
@@ -193,7 +198,7 @@ async def test_a_locked_file_is_unavailable_for_writes_until_it_is_unlocked(path
         await store.create(Lease("s", Checkpoint.LATEST))
         locker = sqlite3.connect(path, isolation_level=None)
         locker.execute("BEGIN IMMEDIATE")
-        with pytest.raises(LeaseStoreUnavailableError, match="locked"):
+        with pytest.raises(LeaseStoreLockedError, match=f"{path}: .*locked"):
             await store.take(Lease("s", Checkpoint.LATEST), "ann")
         assert await store.list() == [Lease("s", Checkpoint.LATEST)]  # reads are not blocked
         locker.close()
