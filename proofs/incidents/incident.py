@@ -170,6 +170,8 @@ class Incident:
                 (f"{line.pop('event', '')}: {line}" for line in self._lines(known)),
             ),
         }
+        if not truth.problem:
+            del looks["status"]  # what an operator has decided is no problem: its metric, alert and line tell it
         if truth.ends is not None:
             looks = {"exit": lambda: self._ended(truth.ends)}
         while len(told.after) < len(looks) and time.monotonic() < started + 3 * limit:
@@ -226,10 +228,10 @@ def _matching(pattern: str, texts: Any) -> str | None:
 
 
 def signalled(program: str, number: int) -> None:
-    """Send a signal to the processes that this one has started, whose executable has this name."""
+    """Send a signal to the processes of this name that this one has started."""
     for pid in descendants(os.getpid()):
         with suppress(OSError):
-            if Path(f"/proc/{pid}/exe").readlink().name == program:
+            if Path(f"/proc/{pid}/comm").read_text().strip() == program:
                 os.kill(pid, number)
 
 

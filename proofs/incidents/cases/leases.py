@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sqlite3
 from collections.abc import Iterator
@@ -79,5 +80,6 @@ def redis_is_frozen() -> Outcome:
 
 @cases.case("not ready; make the lease store reachable")
 def postgres_is_frozen() -> Outcome:
+    os.chmod(".", 0o755)  # noqa: S103, PTH101 - PostgreSQL runs as another user, and looks at where it is
     with serve_postgres() as url:
         return _frozen("postgres", url, "postgres")
