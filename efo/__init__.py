@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from efo.aws.role import AssumedRole
     from efo.consumer.consume import consume
     from efo.consumer.consumer import Consumer
+    from efo.consumer.handlers.batched import batched
     from efo.consumer.handlers.deserialize import BatchValueHandler, RecordValueHandler, deserialize, deserialize_record
     from efo.consumer.handlers.failure_handler import HOLD, HandlerResult
     from efo.consumer.handlers.handler import BatchHandler, Flush, Handler, RecordHandler
@@ -155,6 +156,7 @@ if TYPE_CHECKING:
 _NAMES = {
     "efo.consumer.consume": "consume",
     "efo.consumer.consumer": "Consumer",
+    "efo.consumer.handlers.batched": "batched",
     "efo.consumer.handlers.deserialize": "BatchValueHandler RecordValueHandler deserialize deserialize_record",
     "efo.consumer.opening": "open_consumer",
     "efo.consumer.handlers.failure_handler": "HOLD HandlerResult",
@@ -381,6 +383,7 @@ __all__ = (
     "WrongEndpointError",
     "aio",
     "balanced_assignment",
+    "batched",
     "combine_observers",
     "consume",
     "consume_in_processes",

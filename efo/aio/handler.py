@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 
+from efo.consumer.handlers.batched import with_handler
 from efo.consumer.handlers.handler import BatchHandler, Flush, RecordHandler
 from efo.consumer.handlers.handler import Handler as TrioHandler
 from efo.doors.calls import outside
@@ -34,7 +35,7 @@ class Handler(TrioHandler):
         check = TrioHandler(handler, record_handler=record_handler, on_error=on_error, flush=flush)
         del check  # it refuses what is no function for the names that the application knows
         super().__init__(
-            None if handler is None else outside(handler),
+            None if handler is None else with_handler(handler, outside),
             record_handler=None if record_handler is None else outside(record_handler),
             on_error=outside_policy(on_error),
             flush=None if flush is None else outside(flush),

@@ -10,11 +10,9 @@ import trio
 
 from efo.aio.demand import Demand
 from efo.aio.loop_side import LoopSide
-from efo.checks import check_type
-from efo.consumer.acks import check_index, record_index
+from efo.consumer.acks import check_delivered, check_index, record_index
 from efo.consumer.shard_stream import ShardStream as TrioShardStream
 from efo.doors.calls import SIDE, outside
-from efo.errors import ConfigurationError
 from efo.exception_groups import collapse_groups
 from efo.model import Batch, Checkpoint, Record
 from efo.settings import PositionLike
@@ -105,7 +103,7 @@ class ShardStream:
 
         All acks raise ConfigurationError for a batch or record that this shard did not deliver.
         """
-        self._check(batch)
+        check_delivered(self._shard, batch)
         self._side.post(self._shard.ack, batch)
 
     def ack_record(self, batch: Batch, record: Record) -> None:
@@ -114,7 +112,7 @@ class ShardStream:
 
     def ack_records(self, batch: Batch, indexes: Iterable[int]) -> None:
         """Ack these records of the batch, by their indexes. Earlier records are acked by acks of their own."""
-        self._check(batch)
+        check_delivered(self._shard, batch)
         indexes = [*indexes]
         for index in indexes:
             check_index(batch, index)
@@ -122,17 +120,10 @@ class ShardStream:
 
     def ack_through(self, batch: Batch, index: int | None = None) -> None:
         """Ack everything up to and including this batch, or up to and including its record of this index."""
-        self._check(batch)
+        check_delivered(self._shard, batch)
         if index is not None:
             check_index(batch, index)
         self._side.post(self._shard.ack_through, batch, index)
-
-    def _check(self, batch: Batch) -> None:
-        check_type("batch", batch, Batch, "the Batch that the shard delivered")
-        if not self._shard.has_delivered(batch):
-            raise ConfigurationError(
-                f"{self.shard_id}: ack of batch {batch.number} of {batch.shard_id}, which it did not deliver"
-            )
 
     # --- the iteration ----------------------------------------------------------------------------------------------
 

@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from efo.checks import check_type
 from efo.errors import ConfigurationError
 from efo.model import Batch, Record
 from efo.protocol.progress import index_of
+
+if TYPE_CHECKING:
+    from efo.consumer.shard_stream import ShardStream
+
+
+def check_delivered(shard: ShardStream, batch: Batch) -> None:
+    """Check that the shard delivered the batch. Raises ConfigurationError."""
+    if type(batch) is not Batch:  # a call costs more than comparing
+        check_type("batch", batch, Batch, "the Batch that the shard delivered")
+    if not shard.has_delivered(batch):
+        raise ConfigurationError(
+            f"{shard.shard_id}: ack of batch {batch.number} of {batch.shard_id}, which it did not deliver"
+        )
 
 
 def record_index(batch: Batch, record: Record) -> int:

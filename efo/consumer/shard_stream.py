@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Final, Self
 import msgspec
 import trio
 
-from efo.checks import check_type
-from efo.consumer.acks import check_index, record_index
+from efo.consumer.acks import check_delivered, check_index, record_index
 from efo.consumer.deaggregation import Deaggregator, Part
 from efo.consumer.expired_records import ShardUnread
 from efo.consumer.positions import checkpoint_before, start_position
@@ -250,6 +249,11 @@ class ShardStream:
             self.observer(ShardResumed(self.shard_id))
             self._interrupt()
 
+    async def resumed(self) -> None:
+        """Wait while the shard is paused, unless the consumer drains."""
+        while self._is_paused and not self._draining:
+            await self._interrupted.wait()
+
     def drain(self) -> None:
         """End the iteration before the next batch. The batch that is being processed is not disturbed."""
         self._draining = True
@@ -257,7 +261,11 @@ class ShardStream:
 
     def is_wanted(self, batch: Batch) -> bool:
         """Return whether this batch is still to be processed: no seek came since, and the consumer does not drain."""
-        return not self._draining and batch.number >= self._first_number
+        return not self._draining and self.is_current(batch)
+
+    def is_current(self, batch: Batch) -> bool:
+        """Return whether no seek came since this batch was delivered: then its acks count, also in a drain."""
+        return batch.number >= self._first_number
 
     async def wait(self, batch: Batch, seconds: float) -> bool:
         """Wait, or until the batch is no longer wanted; return whether it is. For pauses between retries."""
@@ -322,17 +330,17 @@ class ShardStream:
 
         All acks raise ConfigurationError for a batch or record that this shard did not deliver.
         """
-        self._check_delivered(batch)
+        check_delivered(self, batch)
         self._acked(self._progress.ack(batch))
 
     def ack_record(self, batch: Batch, record: Record) -> None:
         """Ack this record of the batch. The checkpoint does not pass earlier records that are not acked."""
-        self._check_delivered(batch)
+        check_delivered(self, batch)
         self._acked(self._progress.ack_records(batch, [record_index(batch, record)]))
 
     def ack_records(self, batch: Batch, indexes: Iterable[int]) -> None:
         """Ack these records of the batch, by their indexes. Earlier records are acked by acks of their own."""
-        self._check_delivered(batch)
+        check_delivered(self, batch)
         indexes = [*indexes]
         for index in indexes:
             check_index(batch, index)
@@ -340,19 +348,19 @@ class ShardStream:
 
     def ack_through(self, batch: Batch, index: int | None = None) -> None:
         """Ack everything up to and including this batch, or up to and including its record of this index."""
-        self._check_delivered(batch)
+        check_delivered(self, batch)
         if index is not None:
             check_index(batch, index)
         self._acked(self._progress.ack_through(batch, index))
 
-    def ack_to(self, checkpoint: Checkpoint) -> None:
+    def ack_to(self, checkpoint: Checkpoint, *, inclusive: bool = True) -> None:
         """Ack all that was delivered up to and including this checkpoint, as KCL's checkpointer does.
 
-        Raises ConfigurationError for a sentinel.
+        Not `inclusive`: only the batches that end before it. Raises ConfigurationError for a sentinel.
         """
         if checkpoint.is_sentinel:
             raise ConfigurationError(f"ack to the checkpoint {checkpoint}: it is not that of a record")
-        self._acked(self._progress.ack_to(checkpoint))
+        self._acked(self._progress.ack_to(checkpoint, inclusive=inclusive))
 
     async def save(self) -> None:
         """Save now what is acked, and return when it is saved. Without it, `checkpoint_interval` says when.
@@ -360,15 +368,6 @@ class ShardStream:
         Raises LeaseLostError, and LeaseStoreUnavailableError: it is saved later then.
         """
         await self._save()
-
-    def _check_delivered(self, batch: Batch) -> None:
-        """Raise ConfigurationError unless this shard delivered the batch."""
-        if type(batch) is not Batch:  # a call costs more than comparing
-            check_type("batch", batch, Batch, "the Batch that the shard delivered")
-        if not self.has_delivered(batch):
-            raise ConfigurationError(
-                f"{self.shard_id}: ack of batch {batch.number} of {batch.shard_id}, which it did not deliver"
-            )
 
     def _acked(self, numbers: Iterable[int]) -> None:
         self.acks += 1
@@ -397,7 +396,7 @@ class ShardStream:
     async def __anext__(self) -> Batch:
         while self.children is None and not self._draining:
             if self._is_paused:
-                await self._interrupted.wait()
+                await self.resumed()
             elif self._batch is None:
                 await self._receive()
             if self._batch is not None and not self._is_paused:

@@ -154,15 +154,18 @@ class Progress:
                 completed.append(number)
         return self._advance(completed)
 
-    def ack_to(self, checkpoint: Checkpoint) -> list[int]:
+    def ack_to(self, checkpoint: Checkpoint, *, inclusive: bool = True) -> list[int]:
         """Ack all that was delivered up to and including this checkpoint, which need not be that of a record.
 
         It needs no batch, so that nothing of the batches has to be kept for it. If it is ahead of what was delivered,
-        all that was delivered is acked, and no more.
+        all that was delivered is acked, and no more. Not `inclusive`: only the batches that end before it.
         """
         key, completed = (int(checkpoint.sequence_number), checkpoint.sub_sequence_number), []
         for number, found in self._in_flight.items():
-            if (int(found.last or 0), found.last_sub) > key:
+            last = (int(found.last or 0), found.last_sub)
+            if last >= key and not inclusive:
+                break
+            if last > key:
                 if self._within is None or checkpoint > self._within:
                     self._within = checkpoint
                 break

@@ -9,6 +9,7 @@ from typing import Any, cast
 import trio
 
 from efo.checks import check_callable, check_count, is_async, name_of
+from efo.consumer.handlers.batched import with_handler
 from efo.consumer.handlers.failure_handler import HandlerResult
 from efo.consumer.handlers.handler import Handler as TrioHandler
 from efo.consumer.handlers.in_thread import in_thread
@@ -49,7 +50,7 @@ class Handler(TrioHandler):
     ) -> None:
         call = _caller(threads)
         super().__init__(
-            cast("Any", _moved(call, "handler", handler, "batch")),
+            with_handler(handler, lambda function: _moved(call, "handler", function, "batch")),
             record_handler=cast("Any", _moved(call, "record_handler", record_handler, "record", "batch")),
             on_error=on_error,
             flush=cast("Any", _moved(call, "flush", flush, "shard_id")),

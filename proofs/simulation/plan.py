@@ -8,6 +8,7 @@ from math import ceil
 from random import Random
 from typing import Final, Literal
 
+from efo.consumer.handlers.batched import MAX_BYTES
 from efo.protocol.aggregation import AggregateMode
 from efo.protocol.failure import DeadLetter, FailurePolicy
 from efo.protocol.subscription import SubscriptionTiming
@@ -48,6 +49,7 @@ class Plan:
     `neighbour`: the plan of a second consumer in the same processes: of another stream, or, if `shares_stream` is true,
     of another application on the same stream.
     `holds`: a handler returns HOLD for most of its calls.
+    `batched`: the records, bytes and seconds of `efo.batched` around the handler; None: without it.
     `transient_rate`: the share of records that fail at first. `poison_rate`: the share that always fail; above 0 only
     where the policy skips or dead-letters.
     `max_delay`: the longest delay in handling or a commit. `max_rare_delay`: the longest of a handler's rare delays.
@@ -115,6 +117,7 @@ class Plan:
     fanout_retry_interval: float = 30.0
     signing: SigningPlan | None = None
     aggregates: AggregateMode = AggregateMode.DEDUPLICATE
+    batched: tuple[int, int, float] | None = None
 
     @property
     def max_listing_lag(self) -> float:
@@ -218,6 +221,8 @@ _READ_MODES: Final = (60, 18, 22)
 """How many of a hundred worlds read by fan-out, by polling, and by either."""
 FILTER_SHARE: Final = 0.3
 """The share of worlds whose consumers filter out all user records with hash keys outside the range of their shard."""
+BATCHED_SHARE: Final = 0.3
+"""The share of worlds whose handlers of batches get them by number, bytes and time."""
 DISTRIBUTION_SHARE: Final = 0.2
 """The share of worlds whose stream changes its record distribution strategy to AUTO, and mostly back."""
 AT_TIME_SHARE: Final = 0.15
@@ -236,7 +241,7 @@ def plan(seed: int) -> Plan:
     )
     if Random(f"{seed}/aggregate mode").random() < FILTER_SHARE:
         plan = replace(plan, aggregates=AggregateMode.FILTER)
-    plan = _with_distribution(plan, Random(f"{seed}/auto"))
+    plan = _with_distribution(_with_batches(plan, Random(f"{seed}/batched")), Random(f"{seed}/auto"))
     plan = _with_neighbour(_with_read_mode(plan, Random(f"read mode {seed}")), Random(f"neighbour {seed}"))
     return _with_signing(plan, Random(f"{seed}/credentials"))
 
@@ -316,6 +321,14 @@ def _with_settings(plan: Plan, random: Random) -> Plan:
         commit_records=random.choice((1, 20, 20, 500)),
         commit_bytes=random.choice((200, 2000, COMMIT_BYTES)),
     )
+
+
+def _with_batches(plan: Plan, random: Random) -> Plan:
+    """Return the plan, for a share of the seeds with calls of the handler that have what came in several events."""
+    if plan.reader != "batches" or plan.key_concurrency > 1 or random.random() >= BATCHED_SHARE:
+        return plan
+    limits = random.choice((1, 7, 500)), random.choice((300, MAX_BYTES)), random.choice((0.5, 5.0, 20.0))
+    return replace(plan, batched=limits)
 
 
 def _with_read_mode(plan: Plan, random: Random) -> Plan:

@@ -10,6 +10,7 @@ from zlib import crc32
 
 import trio
 
+from efo.consumer.handlers.batched import batched
 from efo.consumer.handlers.failure_handler import HOLD, HandlerResult
 from efo.consumer.handlers.handler import Handler
 from efo.consumer.shard_stream import ShardStream
@@ -211,6 +212,9 @@ class _HandlerReader:
         policy = self._plan.policy
         if policy.then == "dead_letter":
             policy = replace(policy, dead_letter=self._dead_letter)
+        if self._plan.batched is not None:
+            records, size, seconds = self._plan.batched
+            handle = batched(handle, records=records, bytes=size, seconds=seconds)
         handler = Handler(
             None if self._by_record else handle,
             record_handler=handle_record if self._by_record else None,

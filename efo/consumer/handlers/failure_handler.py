@@ -13,7 +13,7 @@ from typing import Final
 
 import trio
 
-from efo.checks import shown
+from efo.checks import check_type, shown
 from efo.consumer.handlers.misuse import misuse_of_efo
 from efo.consumer.shard_stream import ShardStream
 from efo.errors import (
@@ -26,20 +26,32 @@ from efo.errors import (
 )
 from efo.events import FailedCall, HandlerFailed, Observer, RecordDeadLettered, RecordSkipped
 from efo.exception_groups import leaf_exceptions
-from efo.model import checkpoint_of
+from efo.model import Record, checkpoint_of
 from efo.protocol.batch_slice import BatchSlice
 from efo.protocol.failure import DeadLetter, Decision, FailureAction, FailurePolicy, OnError, decide, strictest
+from efo.protocol.progress import index_of
 
 
-class HandlerResult(Enum):
-    """What a handler may return instead of None, see `HOLD`."""
+@dataclass(frozen=True, slots=True)
+class HandlerResult:
+    """What a handler may return instead of None, see `HOLD`. `first`: the first record that is not done."""
 
-    HOLD = auto()
+    first: Record | None = None
+
+    def since(self, record: Record) -> HandlerResult:
+        """Return a result that says: all records of the shard before this one are done, and this one is not.
+
+        For handlers that hold records for a while, such as those of a window that is open. If the record came with this
+        call, exactly those before it are done; if it came earlier, those of the batches before its batch. Raises
+        ConfigurationError.
+        """
+        check_type("record", record, Record, "the first Record that is not done")
+        return HandlerResult(record)
 
 
-HOLD: Final = HandlerResult.HOLD
+HOLD: Final = HandlerResult()
 """Returned by a handler that has taken a batch or record, but has not stored it yet. The checkpoint waits until a later
-batch or record of the shard is done; then this one is done too."""
+batch or record of the shard is done; then this one is done too. `HOLD.since(record)`: all before `record` are done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +97,8 @@ class FailureHandler:
     ) -> None:
         self.held: BatchSlice | None = None
         """The last slice that the handler holds."""
+        self.is_abandoned = False
+        """Whether a slice was left unprocessed since a seek or a drain came. Later ones must not be acked through."""
         self._shard = shard
         self._call = call
         self._ack = ack
@@ -106,6 +120,7 @@ class FailureHandler:
             done, batch_slice = batch_slice.split(outcome.records)
             await self._end(done, outcome.result)
             if not self._shard.is_wanted(batch_slice.batch):
+                self.is_abandoned = True
                 return
 
     async def _end(self, batch_slice: BatchSlice, outcome: HandlerResult | _Failed | _Abandoned | None) -> None:
@@ -113,12 +128,14 @@ class FailureHandler:
             case None:
                 self._ack(batch_slice)
                 self.held = None
-            case HandlerResult.HOLD:
+            case HandlerResult() as held:
+                if held.first is not None:
+                    self._ack_before(held.first, batch_slice)
                 self.held = batch_slice
             case _Failed() as failed:
                 await self._carry_out(batch_slice, failed)
             case _Abandoned.ABANDONED:
-                pass
+                self.is_abandoned = True
             case other:
                 raise _unexpected("handler", other, "None when it is done, or efo.HOLD")
 
@@ -265,6 +282,8 @@ class FailureHandler:
                 for half in batch_slice.halves():
                     if self._shard.is_wanted(batch_slice.batch):
                         await self.process(half, is_half=True)
+                    else:
+                        self.is_abandoned = True
             case "skip":
                 self._observer(RecordSkipped(*identity, error_type_of(failed.error)))
                 self._ack_unprocessed(batch_slice)
@@ -274,6 +293,18 @@ class FailureHandler:
                     self._ack_unprocessed(batch_slice)
             case _:
                 raise self._stop(batch_slice, failed)
+
+    def _ack_before(self, first: Record, batch_slice: BatchSlice) -> None:
+        """Ack what came before a record, which is in this slice or was held before it."""
+        if checkpoint_of(first) > checkpoint_of(batch_slice.batch.records[batch_slice.indexes[-1]]):
+            raise HandlerError("HOLD.since(record): the record is after those that the handler was called with")
+        if not self._shard.is_current(batch_slice.batch):
+            return
+        records = batch_slice.batch.records
+        if index := index_of(records, first):
+            self._shard.ack_to(checkpoint_of(records[index - 1]))
+        else:
+            self._shard.ack_to(checkpoint_of(first), inclusive=False)
 
     def _ack_unprocessed(self, batch_slice: BatchSlice) -> None:
         """Count a record as done that the handler has not processed. If the handler holds others, it waits for them."""
@@ -295,6 +326,7 @@ class FailureHandler:
         outcome = await self._call_until_decided(batch_slice, call, name="dead_letter", is_indivisible=True)
         if isinstance(outcome, _Failed):
             raise self._stop(batch_slice, outcome)
+        self.is_abandoned = self.is_abandoned or outcome is not None
         return outcome is None
 
     def _stop(self, batch_slice: BatchSlice, failed: _Failed) -> Exception:

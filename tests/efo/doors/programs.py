@@ -116,6 +116,16 @@ def result(is_done: bool) -> efo.HandlerResult | None:  # noqa: FBT001 - what on
     return None if is_done else efo.HOLD
 
 
+def as_it_is(handler: Any) -> Any:
+    """Return a handler without a wrapper."""
+    return handler
+
+
+def batched(handler: Any) -> Any:
+    """Return a handler that gets several events at once, or a part of one."""
+    return efo.batched(handler, records=3, seconds=0.1)
+
+
 # --- trio ------------------------------------------------------------------------------------------------------------
 
 
@@ -136,13 +146,16 @@ def on_trio(read: Callable[..., Any]) -> Callable[..., None]:
     return program
 
 
-@on_trio
-async def trio_handler(consumer: efo.Consumer, on_batch: OnBatch, on_error: Any) -> None:
-    async def handle(batch: efo.Batch) -> efo.HandlerResult | None:
-        await trio.lowlevel.checkpoint()
-        return result(on_batch(consumer, batch))
+def trio_handler(wrap: Callable[[Any], Any]) -> Callable[..., None]:
+    @on_trio
+    async def program(consumer: efo.Consumer, on_batch: OnBatch, on_error: Any) -> None:
+        async def handle(batch: efo.Batch) -> efo.HandlerResult | None:
+            await trio.lowlevel.checkpoint()
+            return result(on_batch(consumer, batch))
 
-    await consumer.run(efo.Handler(handle, on_error=on_error))
+        await consumer.run(efo.Handler(wrap(handle), on_error=on_error))
+
+    return program
 
 
 @on_trio
@@ -183,13 +196,16 @@ def on_asyncio(read: Callable[..., Any]) -> Callable[..., None]:
     return program
 
 
-@on_asyncio
-async def aio_handler(consumer: efo.aio.Consumer, on_batch: OnBatch, on_error: Any) -> None:
-    async def handle(batch: efo.Batch) -> efo.HandlerResult | None:
-        await asyncio.sleep(0)
-        return result(on_batch(consumer, batch))
+def aio_handler(wrap: Callable[[Any], Any]) -> Callable[..., None]:
+    @on_asyncio
+    async def program(consumer: efo.aio.Consumer, on_batch: OnBatch, on_error: Any) -> None:
+        async def handle(batch: efo.Batch) -> efo.HandlerResult | None:
+            await asyncio.sleep(0)
+            return result(on_batch(consumer, batch))
 
-    await consumer.run(efo.aio.Handler(handle, on_error=on_error))
+        await consumer.run(efo.aio.Handler(wrap(handle), on_error=on_error))
+
+    return program
 
 
 @on_asyncio
@@ -262,14 +278,13 @@ def synchronous(read: Callable[..., Any]) -> Callable[..., None]:
     return program
 
 
-@synchronous
-def sync_handler(consumer: efo.sync.Consumer, on_batch: OnBatch, on_error: Any) -> None:
-    consumer.run(efo.sync.Handler(lambda batch: result(on_batch(consumer, batch)), on_error=on_error))
+def sync_handler(wrap: Callable[[Any], Any], threads: int = 0) -> Callable[..., None]:
+    @synchronous
+    def program(consumer: efo.sync.Consumer, on_batch: OnBatch, on_error: Any) -> None:
+        handle = wrap(lambda batch: result(on_batch(consumer, batch)))
+        consumer.run(efo.sync.Handler(handle, on_error=on_error, threads=threads))
 
-
-@synchronous
-def sync_threads(consumer: efo.sync.Consumer, on_batch: OnBatch, on_error: Any) -> None:
-    consumer.run(efo.sync.Handler(lambda batch: result(on_batch(consumer, batch)), on_error=on_error, threads=1))
+    return program
 
 
 @synchronous
@@ -313,15 +328,18 @@ def sync_streams_iteration(consumer: Any, on_batch: OnBatch, _on_error: Any) -> 
 
 
 PROGRAMS: dict[str, Callable[..., None]] = {
-    "trio handler": trio_handler,
+    "trio handler": trio_handler(as_it_is),
+    "trio batched": trio_handler(batched),
     "trio shards": trio_shards,
     "trio processor": trio_processor,
-    "asyncio handler": aio_handler,
+    "asyncio handler": aio_handler(as_it_is),
+    "asyncio batched": aio_handler(batched),
     "asyncio shards": aio_shards,
     "asyncio iteration": aio_iteration,
     "asyncio processor": aio_processor,
-    "sync handler": sync_handler,
-    "sync threads": sync_threads,
+    "sync handler": sync_handler(as_it_is),
+    "sync batched": sync_handler(batched),
+    "sync threads": sync_handler(as_it_is, threads=1),
     "sync iteration": sync_iteration,
     "sync processor": sync_processor,
     "asyncio streams handler": aio_streams_handler,
@@ -329,7 +347,9 @@ PROGRAMS: dict[str, Callable[..., None]] = {
     "sync streams handler": sync_streams_handler,
     "sync streams iteration": sync_streams_iteration,
 }
-WITH_POLICY = {name: program for name, program in PROGRAMS.items() if name.split()[-1] in {"handler", "processor"}}
+WITH_POLICY = {
+    name: program for name, program in PROGRAMS.items() if name.split()[-1] in {"handler", "batched", "processor"}
+}
 
 
 def use_virtual_time(monkeypatch: Any) -> None:

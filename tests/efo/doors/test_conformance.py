@@ -133,17 +133,20 @@ def test_a_failure_stops_everything_and_keeps_what_was_acked(program):
 def test_a_slow_application_has_one_batch_of_a_shard_and_one_that_waits(program):
     world = World(shards=2, event_records=1)
     world.put(*range(40))
-    delivered = []
+    taken, delivered = 0, []
 
-    def slow(consumer, _batch):
+    def slow(consumer, batch):
+        nonlocal taken
+        taken += len(batch)
         time.sleep(0.05)  # in it, virtual time passes: the other side would read on if it could
-        delivered.append(sum(isinstance(event, events.BatchDelivered) for event in world.seen))
+        ahead = sum(isinstance(event, events.BatchDelivered) for event in world.seen) - taken
+        delivered.append(ahead)
         if len(delivered) == 4:
             consumer.drain()
         return True
 
     program(world, slow)
-    assert all(count <= taken + 2 * 2 for taken, count in enumerate(delivered))
+    assert max(delivered) <= 3  # one of this shard, two of the other
 
 
 def test_an_interrupted_program_releases_its_leases_and_repeats_what_it_did_not_ack(program, request):
