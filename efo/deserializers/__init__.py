@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from efo.deserializers.avro_data import AvroSchema, avro
     from efo.deserializers.base import Deserializer, raw, text
+    from efo.deserializers.changes import DmsChange, DynamoDbChange, dms, dynamodb
     from efo.deserializers.cloud_event import CloudEvent, cloudevents
     from efo.deserializers.compressed import gzip, zstd
     from efo.deserializers.json_data import json
+    from efo.deserializers.many import CloudWatchLogs, LogEvent, cloudwatch_logs, json_lines
     from efo.deserializers.protobuf_data import protobuf
     from efo.deserializers.pydantic_data import pydantic
     from efo.deserializers.registries import confluent, glue
@@ -25,15 +27,23 @@ _MODULES = {
     "AvroSchema": "avro_data",
     "BySchema": "schemas",
     "CloudEvent": "cloud_event",
+    "CloudWatchLogs": "many",
     "Deserializer": "base",
+    "DmsChange": "changes",
+    "DynamoDbChange": "changes",
+    "LogEvent": "many",
     "Schemas": "schemas",
     "avro": "avro_data",
     "by_schema": "schemas",
     "cloudevents": "cloud_event",
+    "cloudwatch_logs": "many",
     "confluent": "registries",
+    "dms": "changes",
+    "dynamodb": "changes",
     "glue": "registries",
     "gzip": "compressed",
     "json": "json_data",
+    "json_lines": "many",
     "protobuf": "protobuf_data",
     "pydantic": "pydantic_data",
     "raw": "base",
@@ -45,15 +55,23 @@ __all__ = (
     "AvroSchema",
     "BySchema",
     "CloudEvent",
+    "CloudWatchLogs",
     "Deserializer",
+    "DmsChange",
+    "DynamoDbChange",
+    "LogEvent",
     "Schemas",
     "avro",
     "by_schema",
     "cloudevents",
+    "cloudwatch_logs",
     "confluent",
+    "dms",
+    "dynamodb",
     "glue",
     "gzip",
     "json",
+    "json_lines",
     "protobuf",
     "pydantic",
     "raw",

@@ -26,6 +26,9 @@ _PIECE: Final = 128 * 1024
 _GZIP: Final = 31
 _ZLIB: Final = 15
 """`wbits` of zlib: with gzip's header, and with zlib's."""
+_GZIP_BEGINS: Final = (b"\x1f\x8b",)
+_ZSTD_BEGINS: Final = (b"\x28\xb5\x2f\xfd", *(bytes((0x50 + i, 0x2A, 0x4D, 0x18)) for i in range(16)))
+"""The first bytes of a member (RFC 1952), and of a frame or a frame that is skipped (RFC 8878)."""
 _ZLIB_ERROR: Final[Any] = zlib.error  # its types have it as an instance
 _WINDOW_LOGS: Final = (10, 31)
 """The limits of Zstandard for the logarithm of its window."""
@@ -44,18 +47,20 @@ class _Unpacked(threading.local):
 unpacked: Final = _Unpacked()
 
 
-def gzip(inner: Deserializer[T], *, max_size: int = MAX_SIZE) -> Deserializer[T]:
+def gzip(inner: Deserializer[T], *, max_size: int = MAX_SIZE, or_plain: bool = False) -> Deserializer[T]:
     """Return a deserializer that decompresses data with gzip, and passes it to `inner`.
 
-    `max_size`: data that is more bytes than this without compression is refused. Raises ConfigurationError.
+    `max_size`: data that is more bytes than this without compression is refused. `or_plain`: data that does not begin
+    as gzip's does is passed on as it is. Raises ConfigurationError.
     """
-    return _decompressing(inner, max_size, lambda record: inflated(record, record.data, max_size, _GZIP, "gzip"))
+    plain = _GZIP_BEGINS if or_plain else None
+    return _decompressing(inner, max_size, lambda record: inflated(record, record.data, max_size, _GZIP, "gzip"), plain)
 
 
-def zstd(inner: Deserializer[T], *, max_size: int = MAX_SIZE) -> Deserializer[T]:
+def zstd(inner: Deserializer[T], *, max_size: int = MAX_SIZE, or_plain: bool = False) -> Deserializer[T]:
     """Return a deserializer that decompresses data with Zstandard, and passes it to `inner`.
 
-    `max_size`: as for `gzip`. Raises MissingExtraError before Python 3.14 without backports.zstd, and
+    `max_size`, `or_plain`: as for `gzip`. Raises MissingExtraError before Python 3.14 without backports.zstd, and
     ConfigurationError.
     """
     zstandard: Any = _zstd_module()
@@ -70,7 +75,7 @@ def zstd(inner: Deserializer[T], *, max_size: int = MAX_SIZE) -> Deserializer[T]
 
         return _all_of(record, record.data, max_size, new, zstandard.ZstdError, "zstd")
 
-    return _decompressing(inner, max_size, decompress)
+    return _decompressing(inner, max_size, decompress, _ZSTD_BEGINS if or_plain else None)
 
 
 def inflated(record: Record, data: bytes, max_size: int, wbits: int = _ZLIB, name: str = "zlib") -> bytes:
@@ -78,10 +83,22 @@ def inflated(record: Record, data: bytes, max_size: int, wbits: int = _ZLIB, nam
     return _all_of(record, data, max_size, lambda: zlib.decompressobj(wbits), _ZLIB_ERROR, name)
 
 
-def _decompressing(inner: Deserializer[T], max_size: int, decompress: Callable[[Record], bytes]) -> Deserializer[T]:
+def _decompressing(
+    inner: Deserializer[T],
+    max_size: int,
+    decompress: Callable[[Record], bytes],
+    begins: tuple[bytes, ...] | None,
+) -> Deserializer[T]:
+    """`begins`: data that begins with none of these is not compressed; None: all data is."""
     check_callable("inner", inner, "a deserializer", "record")
     check_count("max_size", max_size, unit=" bytes")
-    return lambda record: inner(with_data(record, decompress(record)))
+
+    def deserialize(record: Record) -> T:
+        if begins is not None and not record.data.startswith(begins):
+            return inner(record)
+        return inner(with_data(record, decompress(record)))
+
+    return deserialize
 
 
 def _all_of(

@@ -14,6 +14,7 @@ import trio
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
+from efo.deserializers.many import Layer, unwrapping
 from efo.errors import ConfigurationError, ResourceNotFoundError
 from efo.kinesis.client import KinesisClient
 from efo.model import Position, Record
@@ -67,6 +68,14 @@ def tail(
     regex: Annotated[
         str | None, Parameter(help="Show the records whose data, as text, matches this regular expression somewhere.")
     ] = None,
+    unwrap: Annotated[
+        list[Layer] | None,
+        Parameter(
+            negative="",
+            help="Take this layer off the data before it is matched and shown. Repeat it for inner layers. Of "
+            "json_lines, json_array and cloudwatch_logs each value is shown.",
+        ),
+    ] = None,
     form: Annotated[
         Format,
         Parameter(
@@ -93,6 +102,7 @@ def tail(
     if as_json:
         form = "json"
     settings = load_for_stream(config, stream)
+    layers = unwrapping(unwrap) if unwrap else None
     keeps = matcher(text, regex, key)
     columns = (width or shutil.get_terminal_size().columns) if sys.stdout.isatty() else None
     line = formatter(form, settings.kinesis.stream_name, encoding=encoding, width=columns)
@@ -109,6 +119,7 @@ def tail(
             limit=limit,
             keeps=keeps,
             shards=tuple(shard or ()),
+            unwrap=layers,
             interval=interval,
             aggregates=settings.consumer.aggregates,
         )

@@ -6,10 +6,10 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
+from efo.deserializers.many import Layer
 from efo.errors import ConfigurationError
 from efo_service.config.section import Count, LocalPath, Location, Name, Seconds, Section
 from efo_service.spark.pipeline.decoding import Decoding
-from efo_service.spark.pipeline.unwrapping import Layer
 
 _RESERVED_SOURCE_OPTIONS: Final = {
     "path": "use [relay] directory instead",
@@ -67,8 +67,8 @@ class PipelineSettings(Section):
     )
     unwrap: tuple[Layer, ...] = Field(
         (),
-        description="Layers around the values, the outermost first: gzip, zstd, or the header of a schema registry,"
-        " confluent or glue. They are taken off before decode.",
+        description="Layers around the values, the outermost first, taken off before decode: compression, the header of"
+        " a schema registry; json_lines, json_array and cloudwatch_logs make a row of each value.",
     )
     decode: Literal["raw", "json", "avro"] = Field(
         "raw", description="Format of the values. Values that cannot be decoded go to quarantine, with the reason."

@@ -7,7 +7,7 @@ calls per second and shard and 2 MiB/s, with all others that use it; fan-out con
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Final
@@ -16,7 +16,9 @@ import trio
 
 from efo.consumer.deaggregation import Deaggregator
 from efo.consumer.shard_sync import MARGIN
+from efo.deserializers.base import Deserializer, with_data
 from efo.errors import (
+    DeserializationError,
     EfoError,
     ExpiredIteratorError,
     ResourceNotFoundError,
@@ -54,8 +56,9 @@ class Tail:
 
     `start`: TRIM_HORIZON, LATEST or AT_TIMESTAMP. `until`: the end, in seconds since the epoch. `limit`: how many
     records to show. `keeps`: whether to show a record; None: all. `shards`: read only these and their descendants;
-    empty: all. `interval`: seconds between two calls for a shard. `aggregates`: user records of other shards in KPL
-    aggregates.
+    empty: all. `unwrap`: takes layers off the data of a record, and returns its values, before `keeps`; None: the data
+    is shown as it is. `interval`: seconds between two calls for a shard. `aggregates`: user records of other shards in
+    KPL aggregates.
     """
 
     start: Position
@@ -63,6 +66,7 @@ class Tail:
     limit: int | None = None
     keeps: Callable[[Record], bool] | None = None
     shards: tuple[str, ...] = ()
+    unwrap: Deserializer[Sequence[bytes]] | None = None
     interval: float = 1.0
     aggregates: AggregateMode = AggregateMode.DEDUPLICATE
 
@@ -207,13 +211,26 @@ class Tailer:
             if self._is_full:
                 return
             keeps = self._tail.keeps
-            users = part.records if keeps is None else [record for record in part.records if keeps(record)]
-            self.skipped += len(part.records) - len(users)
+            found = part.records if self._tail.unwrap is None else [*self._unwrapped(reading.shard_id, part.records)]
+            users = found if keeps is None else [record for record in found if keeps(record)]
+            self.skipped += len(found) - len(users)
             if self._tail.limit is not None:
                 users = users[: self._tail.limit - self.shown]
             self.shown += len(users)
             self._show(reading.shard_id, users)
             await trio.lowlevel.checkpoint()
+
+    def _unwrapped(self, shard_id: str, records: Iterable[Record]) -> Iterator[Record]:
+        """Yield a record for each value of these. One whose layers cannot be taken off is shown as it is."""
+        assert self._tail.unwrap is not None  # noqa: S101 - its caller has looked
+        for record in records:
+            try:
+                values = self._tail.unwrap(record)
+            except DeserializationError as error:
+                if self._is_new(f"layers {error.reason}"):
+                    self._note(f"{shard_id} {record.sequence_number} is shown as it is: {error.reason}")
+                values = (record.data,)
+            yield from (with_data(record, value) for value in values)
 
     async def _list_shards(self) -> Sequence[Shard]:
         """List the shards. Raises ServiceError if repeating cannot help."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
+
 import pytest
 import trio
 
+from efo.deserializers.many import unwrapping
 from efo.errors import AccessDeniedError, ResourceNotFoundError
 from efo.model import Position
 from efo.protocol.aggregation import Entry, aggregate
@@ -372,3 +375,17 @@ async def test_the_state_names_shards_lag_and_records_that_do_not_match(fake, re
     await pass_time(1.5)
     nursery.cancel_scope.cancel()
     assert tailer.state() == "2 shards, up to 0.0 s behind the tip; 1 records do not match"
+
+
+async def test_layers_are_taken_off_before_a_value_is_matched_and_shown(fake, reader, autojump_clock):
+    put(fake, gzip.compress(b"new 1\nold 2\nnew 3"), b"new plain", b"\x1f\x8bnew broken")
+    layers = unwrapping(["gzip_or_plain", "json_lines"])
+    shown = await reader.run(unwrap=layers, keeps=lambda record: b"new" in record.data)
+    assert shown == [b"new 1", b"new 3", b"new plain", b"\x1f\x8bnew broken"]
+    (note,) = reader.notes
+    assert "is shown as it is: not gzip" in note
+
+
+async def test_a_limit_counts_values(fake, reader, autojump_clock):
+    put(fake, b"1\n2\n3", b"4")
+    assert await reader.run(unwrap=unwrapping(["json_lines"]), limit=2) == [b"1", b"2"]

@@ -12,10 +12,11 @@ from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from efo.deserializers.many import Layer
 from efo.errors import ConfigurationError
 from efo.foreign_errors import reason_of
 from efo_service.spark.errors import SparkError
-from efo_service.spark.pipeline.unwrapping import PLAIN, Layer, unwrap
+from efo_service.spark.pipeline.unwrapping import PLAIN, unwrap
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -46,6 +46,24 @@ def test_rows_that_unpack_to_much_are_returned_in_parts_and_no_later_one_is_unpa
     assert [[len(row["value"]) for row in array.to_pylist()] for array in arrays] == [[10, 5000], [10]]
 
 
+def test_a_record_with_many_values_has_a_list_of_rows():
+    values = batches([b"1\n2", b""], [b"3", None])
+    rows = [row for array in unwrapped_arrays(("gzip_or_plain", "json_lines"), values) for row in array.to_pylist()]
+    assert [[row["value"] for row in found] for found in rows] == [[b"1", b"2"], [], [b"3"], [None]]
+    assert rows[-1] == [{"value": None, "reason": "no value"}]
+
+
+@pytest.mark.spark
+def test_spark_has_a_row_of_each_value(spark):
+    frame = spark.createDataFrame([(1, bytearray(b"a\nb")), (2, bytearray()), (3, None)], "n int, value binary")
+    rows = unwrapping.unwrap(frame, ["json_lines"]).select("n", f"{unwrapping.PLAIN}.*").collect()
+    assert sorted((row.n, row.value and bytes(row.value), row.reason) for row in rows) == [
+        (1, b"a", None),
+        (1, b"b", None),
+        (3, None, "no value"),
+    ]
+
+
 @pytest.mark.spark
 def test_spark_gets_all_rows_of_a_batch_of_bombs(spark):
     bomb = bytearray(packed(4 * 1024 * 1024))
