@@ -93,6 +93,7 @@ if TYPE_CHECKING:
     from efo.leases.store import LeaseStore
     from efo.leases.stores.dynamodb.store import DynamoDbLeaseStore
     from efo.leases.stores.dynamodb.table import NewTable
+    from efo.leases.stores.key_value import KeyValueLeaseStore
     from efo.leases.stores.memory import MemoryLeaseStore
     from efo.leases.stores.postgres.store import PostgresLeaseStore
     from efo.leases.stores.redis.store import RedisLeaseStore
@@ -193,6 +194,7 @@ _NAMES = {
     "efo.leases.store": "LeaseStore",
     "efo.leases.stores.dynamodb.store": "DynamoDbLeaseStore",
     "efo.leases.stores.dynamodb.table": "NewTable",
+    "efo.leases.stores.key_value": "KeyValueLeaseStore",
     "efo.leases.stores.memory": "MemoryLeaseStore",
     "efo.leases.stores.postgres.store": "PostgresLeaseStore",
     "efo.leases.stores.redis.store": "RedisLeaseStore",
@@ -291,6 +293,7 @@ __all__ = (
     "InternalFailureError",
     "IsolateShardError",
     "IsolatedShard",
+    "KeyValueLeaseStore",
     "KinesisClient",
     "KmsError",
     "Lease",

@@ -53,8 +53,7 @@ class Results:
                 items.remove(item)
                 continue
             case = f"-{item.callspec.id}-".replace(f"-{store}-", "-").strip("-")
-            name = item.originalname.removeprefix("test_").replace("_", " ")
-            self._cells[item.nodeid] = (f"{name}: {case}" if case else name, store)
+            self._cells[item.nodeid] = (case, store)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Record an outcome. One other than passed is not overwritten by a pass."""

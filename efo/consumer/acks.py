@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from efo.checks import check_type
 from efo.errors import ConfigurationError
 from efo.model import Batch, Record
 from efo.protocol.progress import index_of
 
-if TYPE_CHECKING:
-    from efo.consumer.shard_stream import ShardStream
+
+class Delivering(Protocol):
+    """A shard that knows which batches it delivered."""
+
+    shard_id: str
+
+    def has_delivered(self, batch: Batch) -> bool:
+        """Return whether this is a batch of this shard's iteration."""
+        ...
 
 
-def check_delivered(shard: ShardStream, batch: Batch) -> None:
+def check_delivered(shard: Delivering, batch: Batch) -> None:
     """Check that the shard delivered the batch. Raises ConfigurationError."""
     if type(batch) is not Batch:  # a call costs more than comparing
         check_type("batch", batch, Batch, "the Batch that the shard delivered")

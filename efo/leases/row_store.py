@@ -9,7 +9,16 @@ from functools import partial
 
 from efo.errors import LeaseError
 from efo.leases import transitions
-from efo.leases.writes import LeaseWrite, ReleaseLease, RenewLease, SettleWrite, TakeLease, check_distinct, row_after
+from efo.leases.writes import (
+    LeaseWrite,
+    ReleaseLease,
+    RenewLease,
+    SettleWrite,
+    TakeLease,
+    check_distinct,
+    row_after,
+    write_each,
+)
 from efo.model import Checkpoint, Lease
 
 Change = Callable[[Lease | None], Lease]
@@ -23,12 +32,17 @@ class RowStore(ABC):
     async def _write(self, key: str, change: Change) -> Lease:
         """Read, change and write a row in one atomic step; return it. If `change` raises, write nothing."""
 
-    @abstractmethod
     async def _write_rows(self, writes: Sequence[LeaseWrite]) -> Sequence[Lease | LeaseError]:
-        """Perform the writes of a batch, each as `efo.leases.writes.row_after` defines it; return their results."""
+        """Perform the writes of a batch, each as `efo.leases.writes.row_after` defines it; return their results.
+
+        Without transactions: each by itself, several at the same time.
+        """
+        results: dict[int, Lease | LeaseError] = {}
+        await write_each(self, writes, results.__setitem__)
+        return [results[index] for index in range(len(writes))]
 
     async def write_many(self, writes: Sequence[LeaseWrite], settle: SettleWrite) -> None:
-        """Perform writes of different leases in one transaction."""
+        """Perform writes of different leases, in one transaction where the store has transactions."""
         check_distinct(writes)
         for index, result in enumerate(await self._write_rows(writes)):
             settle(index, result)

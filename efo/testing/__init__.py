@@ -5,6 +5,7 @@
     InMemoryStream      a stream in memory for the tests of an application, through any door of efo
     make_batch, CheckpointRecorder, virtual_time    for tests of a handler or a record processor alone
     FaultScript, When   which faults fire, and when; the faults are in `efo.testing.faults`
+    check_lease_store   checks a lease store of one's own, by what efo's stores are checked by
     check_assignment    checks an assignment strategy of one's own, by properties
 
 Names are imported on first use, so that the plugin does not slow down the start of pytest.
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from efo.testing.faults.file import load_faults
     from efo.testing.faults.script import ALWAYS, FaultScript, When
     from efo.testing.in_memory import CheckpointRecorder, InMemoryStream, make_batch, virtual_time
+    from efo.testing.lease_store import check_lease_store
     from efo.testing.load.settings import Load
     from efo.testing.settings import FakeSettings
     from efo.testing.sigv4 import Credential
@@ -38,6 +40,7 @@ _MODULES = {
     "Load": "efo.testing.load.settings",
     "When": "efo.testing.faults.script",
     "check_assignment": "efo.testing.assignment",
+    "check_lease_store": "efo.testing.lease_store",
     "load_faults": "efo.testing.faults.file",
     "make_batch": "efo.testing.in_memory",
     "virtual_time": "efo.testing.in_memory",
@@ -55,6 +58,7 @@ __all__ = (
     "Load",
     "When",
     "check_assignment",
+    "check_lease_store",
     "load_faults",
     "make_batch",
     "virtual_time",

@@ -9,8 +9,11 @@ from dataclasses import dataclass
 from functools import partial
 from unittest import mock
 
+import trio
+
 from efo.leases.store import LeaseStore
 from efo.leases.stores.dynamodb.store import DynamoDbLeaseStore
+from efo.leases.stores.key_value import KeyValueLeaseStore
 from efo.leases.stores.memory import MemoryLeaseStore
 from efo.leases.stores.postgres.store import PostgresLeaseStore
 from efo.leases.stores.redis.store import RedisLeaseStore
@@ -46,6 +49,33 @@ class StoreKind:
 async def memory(_path):
     store = MemoryLeaseStore()
     yield store, store
+
+
+class KeyValueStore(KeyValueLeaseStore):
+    """A store of an application: rows in a dictionary."""
+
+    def __init__(self, rows) -> None:
+        super().__init__()
+        self.rows = rows
+
+    async def read_rows(self):
+        await trio.lowlevel.checkpoint()
+        return dict(self.rows)
+
+    async def replace_row(self, key, old, new):
+        await trio.lowlevel.checkpoint()
+        if self.rows.get(key) != old:
+            return False
+        self.rows[key] = new
+        if new is None:
+            del self.rows[key]
+        return True
+
+
+@asynccontextmanager
+async def key_value(_path):
+    rows = {}
+    yield KeyValueStore(rows), KeyValueStore(rows)
 
 
 @asynccontextmanager
@@ -113,6 +143,7 @@ async def objects(_path, text):
 
 STORES = {
     "memory": StoreKind(memory),
+    "key-value": StoreKind(key_value),
     "sqlite": StoreKind(sqlite),
     "dynamodb-local": StoreKind(dynamodb, serve_dynamodb_local),
     "ministack": StoreKind(many_streams, serve_ministack),
