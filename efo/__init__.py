@@ -15,12 +15,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    __version__: str
+
     from efo import aio, deserializers, events, sync
     from efo.aws.role import AssumedRole
     from efo.consumer.consume import consume
     from efo.consumer.consumer import Consumer
     from efo.consumer.handlers.batched import batched
     from efo.consumer.handlers.deserialize import BatchValueHandler, RecordValueHandler, deserialize, deserialize_record
+    from efo.consumer.handlers.exactly_once import ExactlyOnceHandler, LoadPosition, PositionHandler, PositionMove
     from efo.consumer.handlers.failure_handler import HOLD, HandlerResult
     from efo.consumer.handlers.handler import BatchHandler, Flush, Handler, RecordHandler
     from efo.consumer.handlers.in_thread import in_thread
@@ -67,6 +70,7 @@ if TYPE_CHECKING:
         NotHttp2Error,
         NotVisibleError,
         OrderError,
+        PositionRefusedError,
         ProducerClosedError,
         ProtocolError,
         ProxyError,
@@ -160,6 +164,7 @@ _NAMES = {
     "efo.consumer.handlers.batched": "batched",
     "efo.consumer.handlers.deserialize": "BatchValueHandler RecordValueHandler deserialize deserialize_record",
     "efo.consumer.opening": "open_consumer",
+    "efo.consumer.handlers.exactly_once": "ExactlyOnceHandler LoadPosition PositionHandler PositionMove",
     "efo.consumer.handlers.failure_handler": "HOLD HandlerResult",
     "efo.consumer.handlers.handler": "BatchHandler Flush Handler RecordHandler",
     "efo.consumer.handlers.in_thread": "in_thread",
@@ -179,7 +184,7 @@ _NAMES = {
         "EventError ExpiredCredentialsError ExpiredIteratorError FanOutRefusedError FrameError GoAwayError "
         "HandlerError InternalFailureError IsolateShardError KmsError LeaseError LeaseLostError LeaseStoreCorruptError "
         "LeaseStoreFullError LeaseStoreLockedError LeaseStoreUnavailableError MissingExtraError NotHttp2Error "
-        "NotVisibleError OrderError ProducerClosedError "
+        "NotVisibleError OrderError PositionRefusedError ProducerClosedError "
         "ProtocolError ProxyError ResourceInUseError ResourceNotFoundError SchemaNotLoadedError ServiceError "
         "ShardGoneError ShardNotReadError SilenceError StreamRecreatedError StreamResetError ThrottledError TlsError "
         "TransportError WrongEndpointError"
@@ -275,6 +280,7 @@ __all__ = (
     "EfoError",
     "Event",
     "EventError",
+    "ExactlyOnceHandler",
     "ExpiredCredentialsError",
     "ExpiredIteratorError",
     "FailureAction",
@@ -306,6 +312,7 @@ __all__ = (
     "LeaseStoreLockedError",
     "LeaseStoreUnavailableError",
     "LeaseWrite",
+    "LoadPosition",
     "LoggingObserver",
     "MemoryLeaseStore",
     "MissingExtraError",
@@ -323,7 +330,10 @@ __all__ = (
     "OtelTracing",
     "Overdue",
     "Position",
+    "PositionHandler",
     "PositionLike",
+    "PositionMove",
+    "PositionRefusedError",
     "PositionType",
     "PostgresLeaseStore",
     "Processes",
@@ -415,9 +425,19 @@ if not TYPE_CHECKING:  # type checkers would otherwise accept any name
     def __getattr__(name: str) -> object:
         if name in {"aio", "deserializers", "events", "sync"}:
             return import_module(f"efo.{name}")
+        if name == "__version__":
+            return _version()
         if name not in _MODULES:
             raise AttributeError(f"module 'efo' has no attribute {name!r}", name=name, obj=__import__(__name__))
         return getattr(import_module(_MODULES[name]), name)
+
+    def _version() -> str:
+        from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - slow to import, and seldom used
+
+        try:
+            return version("efo")
+        except PackageNotFoundError:  # its files without its metadata, such as those that Spark ships to workers
+            return "unknown"
 
     def __dir__() -> list[str]:
         return sorted({*globals(), *__all__})

@@ -153,6 +153,10 @@ class EventError(ProtocolError):
     error_type = "event"
 
 
+class PositionRefusedError(EfoError):
+    """The position of a shard in an application's database is not the one that a transaction wanted to move."""
+
+
 class OrderError(ProtocolError):
     """Records arrived after later records of their shard, which were already delivered: the order is lost.
 

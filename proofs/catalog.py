@@ -38,6 +38,7 @@ PROOFS: Final = {
         Proof("failover", "proofs.benchmarks.failover", "The time to take over leases after a crash", takes="5 min"),
     ),
     "From end to end, through kills": (
+        Proof("exactly-once", "proofs.e2e.exactly_once", "Applications that keep positions are killed", takes="5 min"),
         Proof("log-e2e", "proofs.e2e.log", "Relays and Spark are killed; the log loses and repeats nothing"),
         Proof("kafka-e2e", "proofs.e2e.kafka", "The same with a Kafka broker, which is killed too"),
         Proof("object-store-e2e", "proofs.e2e.object_store", "The same on object stores", 'ARGS="versitygw"'),

@@ -9,7 +9,7 @@ Batches, records, settings, policies and errors are those of `efo`.
 """
 
 from efo.aio.consumer import Consumer, MultiStreamConsumer
-from efo.aio.handler import Handler
+from efo.aio.handler import ExactlyOnceHandler, Handler
 from efo.aio.opening import consume, open_consumer
 from efo.aio.producer import Delivery, Producer, open_producer
 from efo.aio.shard_stream import ShardReader, ShardStream
@@ -22,6 +22,7 @@ from efo.doors.streams import StreamLike
 __all__ = (
     "Consumer",
     "Delivery",
+    "ExactlyOnceHandler",
     "Handler",
     "MultiStreamConsumer",
     "ProcessorReader",

@@ -6,7 +6,9 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 
+from efo.checks import check_async
 from efo.consumer.handlers.batched import with_handler
+from efo.consumer.handlers.exactly_once import ExactlyOnce, LoadPosition, PositionHandler
 from efo.consumer.handlers.handler import BatchHandler, Flush, RecordHandler
 from efo.consumer.handlers.handler import Handler as TrioHandler
 from efo.doors.calls import outside
@@ -32,8 +34,8 @@ class Handler(TrioHandler):
         observer: Observer | None = None,
         rng: random.Random | None = None,
     ) -> None:
-        check = TrioHandler(handler, record_handler=record_handler, on_error=on_error, flush=flush)
-        del check  # it refuses what is no function for the names that the application knows
+        # First as it is: that refuses what is no function, by the names that the application knows.
+        super().__init__(handler, record_handler=record_handler, on_error=on_error, flush=flush)
         super().__init__(
             None if handler is None else with_handler(handler, outside),
             record_handler=None if record_handler is None else outside(record_handler),
@@ -43,6 +45,26 @@ class Handler(TrioHandler):
             observer=observer,
             rng=rng,
         )
+
+
+class ExactlyOnceHandler(ExactlyOnce, Handler):
+    """Reads shards into a database that keeps their positions, on asyncio: see `efo.ExactlyOnceHandler`.
+
+    `handler` and `load_position` run on asyncio.
+    """
+
+    def __init__(
+        self,
+        handler: PositionHandler,
+        load_position: LoadPosition,
+        *,
+        on_error: OnError | None = None,
+        observer: Observer | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        check_async(load_position, "load_position", "stream", "shard_id")
+        Handler.__init__(self, handler, on_error=on_error, observer=observer, rng=rng)  # type: ignore[arg-type] # _batch_parameters
+        self._load = outside(load_position)
 
 
 def outside_policy(on_error: OnError | None) -> OnError | None:

@@ -11,7 +11,7 @@ Batches, records, settings, policies and errors are those of `efo`.
 from efo.doors.consumer import StreamConsumer
 from efo.doors.streams import StreamLike
 from efo.sync.consumer import Consumer, MultiStreamConsumer
-from efo.sync.handler import BatchHandler, Flush, Handler, RecordHandler
+from efo.sync.handler import BatchHandler, ExactlyOnceHandler, Flush, Handler, RecordHandler
 from efo.sync.opening import consume, open_consumer
 from efo.sync.processor import ProcessorReader, RecordProcessor
 from efo.sync.producer import Delivery, Producer, open_producer
@@ -21,6 +21,7 @@ __all__ = (
     "BatchHandler",
     "Consumer",
     "Delivery",
+    "ExactlyOnceHandler",
     "Flush",
     "Handler",
     "MultiStreamConsumer",

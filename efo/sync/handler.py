@@ -10,6 +10,7 @@ import trio
 
 from efo.checks import check_callable, check_count, is_async, name_of
 from efo.consumer.handlers.batched import with_handler
+from efo.consumer.handlers.exactly_once import ExactlyOnce, PositionMove
 from efo.consumer.handlers.failure_handler import HandlerResult
 from efo.consumer.handlers.handler import Handler as TrioHandler
 from efo.consumer.handlers.in_thread import in_thread
@@ -50,7 +51,7 @@ class Handler(TrioHandler):
     ) -> None:
         call = _caller(threads)
         super().__init__(
-            with_handler(handler, lambda function: _moved(call, "handler", function, "batch")),
+            with_handler(handler, lambda function: _moved(call, "handler", function, *self._batch_parameters)),
             record_handler=cast("Any", _moved(call, "record_handler", record_handler, "record", "batch")),
             on_error=on_error,
             flush=cast("Any", _moved(call, "flush", flush, "shard_id")),
@@ -58,6 +59,27 @@ class Handler(TrioHandler):
             observer=observer,
             rng=rng,
         )
+
+
+class ExactlyOnceHandler(ExactlyOnce, Handler):
+    """Reads shards into a database that keeps their positions, in synchronous code: see `efo.ExactlyOnceHandler`.
+
+    `handler` and `load_position` are plain functions, which may block, and are called in the thread that called `run`.
+    `threads`: as for `Handler`.
+    """
+
+    def __init__(
+        self,
+        handler: Callable[[Batch, PositionMove], None],
+        load_position: Callable[[str, str], str | None],
+        *,
+        on_error: OnError | None = None,
+        threads: int = 0,
+        observer: Observer | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        Handler.__init__(self, handler, on_error=on_error, threads=threads, observer=observer, rng=rng)  # type: ignore[arg-type] # _batch_parameters
+        self._load = cast("Any", _moved(_caller(threads), "load_position", load_position, "stream", "shard_id"))
 
 
 Move = Callable[[Callable[..., Any]], Callable[..., Awaitable[Any]]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import subprocess
 import sys
 
@@ -44,6 +45,10 @@ def test_help_describes_every_name_without_any_extra():
 def test_a_store_whose_driver_is_missing_names_the_extra_when_it_is_made(store, extra):
     code = f"try: efo.{store}\nexcept efo.MissingExtraError as error: print(error)"
     assert f"pip install 'efo[{extra}]'" in run(code)
+
+
+def test_the_version_is_that_of_the_package():
+    assert efo.__version__ == importlib.metadata.version("efo")
 
 
 def test_hasattr_and_dir_know_the_public_names_and_no_others():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
-from typing import Final
+from typing import ClassVar, Final
 
 import trio
 
@@ -54,6 +54,9 @@ class Handler:
     Raises ConfigurationError.
     """
 
+    _batch_parameters: ClassVar[tuple[str, ...]] = ("batch",)
+    """What `handler` is called with, for messages."""
+
     def __init__(
         self,
         handler: BatchHandler | None = None,
@@ -68,7 +71,7 @@ class Handler:
         if (handler is None) == (record_handler is None):
             raise ConfigurationError("pass either handler, for batches, or record_handler, for single records")
         if handler is not None:
-            check_async(handler_in(handler), "handler", "batch")
+            check_async(handler_in(handler), "handler", *self._batch_parameters)
         if record_handler is not None:
             check_async(record_handler, "record_handler", "record", "batch")
         if flush is not None:
