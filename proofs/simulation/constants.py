@@ -95,6 +95,11 @@ PERTURBED: Final[Mapping[str, Constant]] = {
 """Each constant, by its module and name, with values that are none of its own."""
 
 FIXED: Final[Mapping[str, tuple[str, ...]]] = {
+    "the defaults of arguments, which a plan gives": (
+        "efo.consumer.handlers.batched.MAX_BYTES",
+        "efo.consumer.handlers.batched.MAX_RECORDS",
+    ),
+    "R12: no world has a database of an application": ("efo.consumer.handlers.exactly_once.MAX_REFUSALS",),
     "R4: a time takes along the shards that ended up to 5 s before it, as users are told": (
         "efo.consumer.shard_sync.MARGIN",
     ),
