@@ -102,7 +102,7 @@ if TYPE_CHECKING:
     from efo.leases.stores.postgres.store import PostgresLeaseStore
     from efo.leases.stores.redis.store import RedisLeaseStore
     from efo.leases.stores.sqlite.store import SqliteLeaseStore
-    from efo.leases.writes import LeaseWrite, ReleaseLease, RenewLease, SettleWrite, TakeLease, write_each
+    from efo.leases.writes import LeaseWrite, ReleaseLease, RenewLease, SettleWrite, SingleWrites, TakeLease, write_each
     from efo.model import (
         AccountLimits,
         Batch,
@@ -204,7 +204,7 @@ _NAMES = {
     "efo.leases.stores.postgres.store": "PostgresLeaseStore",
     "efo.leases.stores.redis.store": "RedisLeaseStore",
     "efo.leases.stores.sqlite.store": "SqliteLeaseStore",
-    "efo.leases.writes": "LeaseWrite ReleaseLease RenewLease SettleWrite TakeLease write_each",
+    "efo.leases.writes": "LeaseWrite ReleaseLease RenewLease SettleWrite SingleWrites TakeLease write_each",
     "efo.model": (
         "AccountLimits Batch Checkpoint ChildShard FanOutConsumer HashKeyRange Lease Position PositionType Record "
         "Shard ShardRead StreamDescription"
@@ -372,6 +372,7 @@ __all__ = (
     "ShardStream",
     "Sign",
     "SilenceError",
+    "SingleWrites",
     "SqliteLeaseStore",
     "StartAt",
     "StreamConfig",

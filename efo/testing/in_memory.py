@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, TypeVar
 from unittest.mock import patch
 
 import trio
 from trio.testing import MockClock
 
+from efo import aio, sync
+from efo.consumer.consumer import Consumer
 from efo.consumer.handlers.processor import Checkpointer
+from efo.consumer.opening import open_consumer
+from efo.consumer.shard_task import ShardReader
 from efo.doors import engine
-from efo.errors import ConfigurationError
+from efo.errors import ConfigurationError, EfoError
 from efo.events import Event
+from efo.exception_groups import collapse_groups
 from efo.kinesis.client import KinesisClient
 from efo.leases.stores.memory import MemoryLeaseStore
 from efo.model import Batch, Checkpoint, Record, checkpoint_of
@@ -25,6 +33,8 @@ from efo.testing.state.streams import DistributionStrategy
 
 T = TypeVar("T")
 
+STEP = 0.5
+"""Seconds between two looks at what is processed."""
 PATIENCE = 0.01
 """Seconds without anything to do in efo's thread before its clock jumps: the application may be about to answer."""
 
@@ -171,6 +181,76 @@ class InMemoryStream:
             for record in found
             if shard_id in saved and _is_processed(record, saved[shard_id])
         ]
+
+    def unprocessed(self) -> list[bytes]:
+        """Return the data of all records after the saved checkpoints, shard by shard: what is still to be read."""
+        saved = self.checkpoints()
+        return [
+            record.data
+            for shard_id, found in self._call(lambda fake: fake.records(self.name)).items()
+            for record in found
+            if shard_id not in saved or not _is_processed(record, saved[shard_id])
+        ]
+
+    # --- run until everything is processed --------------------------------------------------------------------------
+
+    async def process_all(self, reader: ShardReader, *, within: float = 3600.0, **options: Any) -> None:
+        """Read the stream on trio until all its records are processed and checkpointed, then drain.
+
+        `reader`: an `efo.Handler` or whatever else `consumer.run` takes. `options`: as for `efo.open_consumer`.
+        `within`: seconds; with `autojump_clock` they are virtual. Raises what the reader raises, and AssertionError
+        if records are unprocessed then.
+        """
+
+        async def drain_when_done(consumer: Consumer) -> None:
+            with trio.move_on_after(within):
+                while self.unprocessed():  # noqa: ASYNC110 - checkpoints are saved now and then
+                    await trio.sleep(STEP)
+            consumer.drain()
+
+        with collapse_groups():
+            async with (
+                self.open() as kinesis,
+                open_consumer(kinesis, **self._options(options)) as consumer,
+                trio.open_nursery() as nursery,
+            ):
+                nursery.start_soon(drain_when_done, consumer)
+                await consumer.run(reader)
+                nursery.cancel_scope.cancel()
+        self._check_processed(within)
+
+    async def process_all_on_asyncio(self, reader: Any, *, within: float = 60.0, **options: Any) -> None:
+        """Do the same on asyncio, with an `efo.aio.Handler`, in virtual time. `within`: real seconds."""
+        with virtual_time():
+            async with aio.open_consumer(self.open(), **self._options(options)) as consumer:
+                watch = asyncio.create_task(asyncio.to_thread(self._drain_when_done, consumer.drain, within))
+                try:
+                    await consumer.run(reader)
+                finally:
+                    watch.cancel()
+        self._check_processed(within)
+
+    def process_all_sync(self, reader: Any, *, within: float = 60.0, **options: Any) -> None:
+        """Do the same in synchronous code, with an `efo.sync.Handler`, in virtual time. `within`: real seconds."""
+        with virtual_time(), sync.open_consumer(self.open(), **self._options(options)) as consumer:
+            threading.Thread(target=self._drain_when_done, args=(consumer.drain, within), daemon=True).start()
+            consumer.run(reader)
+        self._check_processed(within)
+
+    def _drain_when_done(self, drain: Callable[[], None], within: float) -> None:
+        """Wait in a thread of its own; end also when the consumer has ended."""
+        end = time.monotonic() + within
+        with suppress(trio.RunFinishedError, EfoError):
+            while self._is_open and self.unprocessed() and time.monotonic() < end:
+                time.sleep(PATIENCE)
+            drain()
+
+    def _options(self, options: dict[str, Any]) -> dict[str, Any]:
+        return {"application": "test", "leases": self.leases, "observer": self.events.append, **options}
+
+    def _check_processed(self, within: float) -> None:
+        if left := self.unprocessed():
+            raise AssertionError(f"{len(left)} records are not processed within {within:g} s")
 
     def _new_fake(self) -> FakeKinesis:
         return FakeKinesis(settings=self._settings, clock=self._clock, faults=self.faults)

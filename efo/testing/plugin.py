@@ -2,6 +2,7 @@
 
     fake_kinesis          a fake in memory, for tests on trio (pytest-trio); with `autojump_clock` in virtual time
     fake_kinesis_server   a fake on a TLS port, in a separate thread, for all other tests
+    efo_in_memory         a stream in memory, `InMemoryStream`, for tests in any style; `process_all` reads it
     efo_stream            the name of a stream with two shards in `fake_kinesis`
     efo_load              puts numbered records with keys into it, and returns what a consumer must receive
     efo_faults            the fault script of both fakes, initially empty
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from efo.testing import FakeKinesis, FakeKinesisThread, FakeSettings, FaultScript
+    from efo.testing import FakeKinesis, FakeKinesisThread, FakeSettings, FaultScript, InMemoryStream
 
 Load = Callable[..., dict[str, list[bytes]]]
 
@@ -55,6 +56,14 @@ def fake_kinesis_server(efo_fake_settings: FakeSettings, efo_faults: FaultScript
 
     with FakeKinesisThread(settings=efo_fake_settings, faults=efo_faults) as fake:
         yield fake
+
+
+@pytest.fixture
+def efo_in_memory() -> InMemoryStream:
+    """Return a stream in memory with two shards, for a consumer or producer in any style."""
+    from efo.testing import InMemoryStream  # noqa: PLC0415 - as above
+
+    return InMemoryStream(shards=2)
 
 
 @pytest.fixture

@@ -144,3 +144,65 @@ async def test_it_is_open_once_at_a_time(autojump_clock):
                 raise AssertionError
     async with stream.open():
         assert data(stream) == []
+
+
+# --- run until everything is processed -----------------------------------------------------------------------------
+
+
+def numbered(stream, count=20):
+    for number in range(count):
+        stream.put(str(number), b"%d" % number)
+
+
+async def test_process_all_ends_when_all_records_are_checkpointed_also_those_of_children(autojump_clock):
+    stream, got = InMemoryStream(shards=2), []
+    numbered(stream)
+    stream.split(stream.open_shards()[0])
+    numbered(stream)
+
+    async def handle(batch):
+        got.extend(record.data for record in batch)
+
+    await stream.process_all(efo.Handler(handle))
+    assert len(got) == 40
+    assert stream.unprocessed() == []
+    await stream.process_all(efo.Handler(handle))  # nothing is left
+    assert len(got) == 40
+
+
+async def test_process_all_raises_what_the_handler_raises_and_tells_what_is_left(autojump_clock):
+    stream = InMemoryStream()
+    numbered(stream, 3)
+
+    async def fail(_batch):
+        raise OSError("made up")
+
+    async def hold(_batch):
+        return efo.HOLD
+
+    with pytest.raises(OSError, match="made up"):
+        await stream.process_all(efo.Handler(fail))
+    with pytest.raises(AssertionError, match="3 records are not processed within 60 s"):
+        await stream.process_all(efo.Handler(hold), within=60)
+
+
+def test_process_all_on_asyncio_and_in_synchronous_code(efo_in_memory):
+    got = []
+    numbered(efo_in_memory)
+
+    async def handle(batch):
+        await asyncio.sleep(0)
+        got.extend(record.data for record in batch)
+
+    asyncio.run(efo_in_memory.process_all_on_asyncio(efo.aio.Handler(handle)))
+    assert len(got) == 20
+    numbered(efo_in_memory)
+    efo_in_memory.process_all_sync(efo.sync.Handler(lambda batch: got.extend(record.data for record in batch)))
+    assert len(got) == 40
+
+    def fail(_batch):
+        raise OSError("made up")
+
+    numbered(efo_in_memory)
+    with pytest.raises(OSError, match="made up"):
+        efo_in_memory.process_all_sync(efo.sync.Handler(fail))
