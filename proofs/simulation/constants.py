@@ -99,7 +99,7 @@ FIXED: Final[Mapping[str, tuple[str, ...]]] = {
         "efo.consumer.handlers.batched.MAX_BYTES",
         "efo.consumer.handlers.batched.MAX_RECORDS",
     ),
-    "R12: no world has a database of an application": ("efo.consumer.handlers.exactly_once.MAX_REFUSALS",),
+    "no world has a database of an application": ("efo.consumer.handlers.exactly_once.MAX_REFUSALS",),
     "R4: a time takes along the shards that ended up to 5 s before it, as users are told": (
         "efo.consumer.shard_sync.MARGIN",
     ),
