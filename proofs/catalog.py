@@ -31,9 +31,7 @@ PROOFS: Final = {
         Proof("soak", "proofs.soak", "A service under load and faults: nothing grows", "MINUTES=60", takes="1 h"),
         Proof("fuzz", "proofs.fuzz", "Fuzz the parsers of received bytes", 'SECONDS=60 ARGS="http2"', takes="15 min"),
         Proof("mutants", "proofs.mutants", "Change the code: does a test notice", "SEED=1 SAMPLE=100", takes="hours"),
-        Proof(
-            "compat", "proofs.compatibility", "Read what earlier versions wrote; upgrade, downgrade", 'ARGS="--upgrade"'
-        ),
+        Proof("compat", "proofs.compatibility", "Read what earlier versions wrote; upgrade", 'ARGS="--upgrade"'),
         Proof("conformance", "tools.conformance", "One suite on each lease store", 'ARGS="--store redis"'),
         Proof("failover", "proofs.benchmarks.failover", "The time to take over leases after a crash", takes="5 min"),
     ),
