@@ -93,6 +93,7 @@ async def _maintain(run_pass: Pass, state: LogState, topic: str, seconds: float)
     """Run a pass every `seconds`. Errors are logged and the next pass retries, since the relay works without."""
     log = structlog.get_logger().bind(topic=topic)
     held: set[str] = set()
+    was_filling = False
     while True:
         await trio.sleep(seconds)
         try:
@@ -100,6 +101,11 @@ async def _maintain(run_pass: Pass, state: LogState, topic: str, seconds: float)
         except SinkError as error:
             log.warning("maintenance_failed", error_type=error.error_type, message=str(error))
         else:
+            if state.is_filling != was_filling:
+                was_filling = state.is_filling
+                log.warning(
+                    "log_disk_filling" if was_filling else "log_disk_has_space", problems=list(state.problems())
+                )
             if report is None:
                 continue
             state.found(report, time.time())

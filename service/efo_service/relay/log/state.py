@@ -73,6 +73,15 @@ class LogState:
         lost = first.free - last.free
         return last.free * (until - since) / lost if lost > 0 and until - since >= _MIN_TREND_SECONDS else None
 
+    @property
+    def is_filling(self) -> bool:
+        """Whether the disk is nearly full, or soon will be."""
+        if not self._disks:
+            return False
+        _, disk = self._disks[-1]
+        seconds = self.seconds_until_full
+        return (seconds is not None and seconds < _SOON) or disk.free < _LOW * disk.total
+
     def problems(self) -> Iterator[str]:
         """Yield what is wrong, in sentences with their remedies."""
         report = self._report
@@ -88,12 +97,9 @@ class LogState:
         yield from self._disk_problems()
 
     def _disk_problems(self) -> Iterator[str]:
-        if not self._disks:
-            return
-        _, disk = self._disks[-1]
-        seconds = self.seconds_until_full
-        is_soon = seconds is not None and seconds < _SOON
-        if is_soon or disk.free < _LOW * disk.total:
+        if self.is_filling:
+            _, disk = self._disks[-1]
+            seconds = self.seconds_until_full
             rate = "" if seconds is None else f", and is full in {_duration(seconds)} at the rate of the last hour"
             yield (
                 f"the disk of the log {self._name} has {disk.free // _MIB:,} of {disk.total // _MIB:,} MiB free{rate}: "
