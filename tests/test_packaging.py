@@ -90,6 +90,9 @@ def test_the_wheel_has_only_the_packages_and_the_spark_hook(tmp_path):
         "pyspark_kinesis.py",
     }
     assert any(name.endswith("licenses/LICENSE") for name in names)
+    if (ROOT / ".git").exists():
+        built = zipfile.ZipFile(wheel).read("efo_service/commit.txt").decode()
+        assert re.fullmatch(r"[0-9a-f]{40}(-dirty)?\n", built)
 
 
 def test_the_source_distribution_has_every_package():

@@ -11,6 +11,7 @@ import trio
 
 from efo_service.cli import call
 from efo_service.exit_codes import Exit
+from efo_service.version import commit
 from efo_service.web.app import create_app
 from efo_service.web.health import Health
 from efo_service.web.server import serve
@@ -117,7 +118,11 @@ def test_efo_config_names_the_configuration_file(capsys, monkeypatch):
 
 def test_version_prints_json(capsys):
     assert call(["version", "--json"]) == Exit.OK
-    assert json.loads(capsys.readouterr().out)["efo"]
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["efo"]
+    assert shown["commit"] == commit()
+    assert call(["--version"]) == Exit.OK
+    assert capsys.readouterr().out == f"{shown['efo']} ({commit()})\n"
 
 
 @pytest.fixture
