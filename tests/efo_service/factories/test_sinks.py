@@ -181,9 +181,10 @@ async def test_failed_maintenance_is_logged_and_the_sink_stays_open(tmp_path) ->
             good = segment.path.read_bytes()
             segment.path.write_bytes(b"damaged")
             segment.path.with_name(segment.path.name.replace("0-", "1-", 1).replace("-00", "-02", 1)).write_bytes(good)
-            while not logs:  # noqa: ASYNC110 - the same
+            while not any(line["event"] == "maintenance_failed" for line in logs):  # noqa: ASYNC110 - the same
                 await trio.sleep(0.01)
-    assert (logs[0]["event"], logs[0]["error_type"]) == ("maintenance_failed", "segment_corrupt")
+    # The disk of this machine may be full too.
+    assert next(line["error_type"] for line in logs if line["event"] == "maintenance_failed") == "segment_corrupt"
 
 
 def points(reader: InMemoryMetricReader, name: str) -> list[tuple[dict[str, object], float]]:
