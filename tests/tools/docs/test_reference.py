@@ -45,7 +45,7 @@ def test_every_event_has_its_level_and_fields():
     assert "| `lease_lost` | info or warning | shard_id, reason | This worker no longer holds a lease." in page
     assert "| `shard_stopped` | info or error | shard_id, error_type, detail |" in page
     assert "| `batch_delivered` | debug |" in page
-    assert "| `started` | info | version, url | `efo_service.app` |" in page
+    assert "| `started` | info | version, commit, url | `efo_service.app` |" in page
 
 
 def test_every_public_name_has_its_docstring():
