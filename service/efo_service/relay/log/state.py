@@ -91,7 +91,7 @@ class LogState:
             when = "its file is invalid" if last is None else f"it committed last at {_text(last)}"
             yield (
                 f"the log {self._name} has {factor:.1f} times what its retention allows, since the reader {reader} has "
-                f"not read {report.held_by[reader] // _MIB:,} MiB of it ({when}): start that reader, or forget it with "
+                f"not read {_size(report.held_by[reader])} of it ({when}): start that reader, or forget it with "
                 f"`efo log readers remove {reader} --topic {self._topic}`"
             )
         yield from self._disk_problems()
@@ -165,6 +165,10 @@ class LogState:
     def _full_in(self) -> Iterator[tuple[float, str]]:
         if (seconds := self.seconds_until_full) is not None:
             yield seconds, ""
+
+
+def _size(count: int) -> str:
+    return f"{count // _MIB:,} MiB" if count >= _MIB else f"{count:,} bytes"
 
 
 def _text(seconds: float) -> str:
