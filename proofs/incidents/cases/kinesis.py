@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
-
 from efo.testing import ALWAYS, FakeKinesisThread, When
 from efo.testing.faults import EmptyResponse, EndStream, Fault, Refuse, Stall
 from proofs.edges.service import STREAM, serving
@@ -25,7 +23,7 @@ def _began(one: Incident, fault: Fault) -> None:
 
 def _refused(refusal: Refuse, remedy: str, alert: str = _DISCONNECTED) -> Outcome:
     with running() as one:
-        truth = Truth(f"Kinesis has failed .*{remedy}", obstacle="not subscribed for .*: .*", alert=alert)
+        truth = Truth(remedy, obstacle="not subscribed for .*: .*", alert=alert)
         one.play(lambda: _began(one, refusal), truth, _LIMIT)
         one.kinesis.call(lambda fake: fake.faults.clear())
         return one.outcome()
@@ -90,21 +88,15 @@ def the_cause_changes() -> Outcome:
 
 @cases.case("not ready; routes and firewalls")
 def nothing_listens_at_the_endpoint() -> Outcome:
-    with ExitStack() as stack:
-        kinesis = stack.enter_context(FakeKinesisThread())
-        kinesis.create_stream(STREAM, 2)
-        service = stack.enter_context(serving(kinesis))
+    kinesis = FakeKinesisThread()
+    kinesis.__enter__()  # the incident ends it
+    kinesis.create_stream(STREAM, 2)
+    with serving(kinesis) as service:
         one = Incident(kinesis, service, in_log)
         one.start()
         one.stop_trickle()
-
-        def stop() -> None:
-            kinesis.__exit__(None, None, None)
-            stack.pop_all().push(lambda *_: service.stop())
-
         truth = Truth("Kinesis has failed .*look at routes", obstacle="not subscribed for", alert=_DISCONNECTED)
-        one.play(stop, truth, _LIMIT)
-        service.stop()
+        one.play(lambda: kinesis.__exit__(None, None, None), truth, _LIMIT)
         return one.outcome()
 
 

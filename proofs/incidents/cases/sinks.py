@@ -41,6 +41,16 @@ def the_disk_of_the_log_is_full_under_a_trickle() -> Outcome:
         return one.outcome(is_right=is_alive)
 
 
+@cases.case("not ready within 10 s: of the log, with its path")
+def one_disk_of_the_log_and_the_leases_is_full() -> Outcome:
+    with small_disk() as disk:
+        leases = disk.path / "leases.sqlite"
+        with running(partial(in_log, disk.path), RELAY__DIRECTORY=disk.path, LEASES__PATH=leases) as one:
+            one.play(disk.fill, _full(disk.path))
+            disk.free()
+            return one.outcome()
+
+
 @cases.case("the same words as before the restart")
 def a_restart_while_the_disk_of_the_log_is_full() -> Outcome:
     with small_disk() as disk, running(partial(in_log, disk.path), RELAY__DIRECTORY=disk.path) as one:
@@ -72,22 +82,6 @@ def a_full_disk_with_a_limit_for_retries() -> Outcome:
         disk.free()
         one.restart()
         return one.outcome()
-
-
-@cases.case("not ready within 10 s, with the path and its mount; it waits, and does not begin an empty log")
-def the_directory_of_the_log_is_gone() -> Outcome:
-    with small_disk() as disk, running(partial(in_log, disk.path), RELAY__DIRECTORY=disk.path) as one:
-        truth = Truth(
-            f"not committed: .*{disk.path}.*its mount",
-            "sink_outage_began.*No such file",
-            _UNCOMMITTED,
-            alert=_NOT_COMMITTED,
-        )
-        away = disk.path / "away"
-        one.play(lambda: (disk.path / "orders").rename(away), truth)
-        is_alive = one.service.process.poll() is None
-        away.rename(disk.path / "orders")
-        return one.outcome(is_right=is_alive)
 
 
 @cases.case("all shards are not ready, and none is current with a lag of 0 while a backlog is not stored")

@@ -162,10 +162,12 @@ class StoreUnfitError(StoreError):
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _PASSING = {
-    errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT, errno.ESTALE, errno.ENODEV, errno.ENXIO,
+    errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM, errno.ESTALE, errno.ENODEV, errno.ENXIO,
     errno.ETIMEDOUT, errno.EMFILE, errno.ENFILE, errno.ENOMEM,
 }  # fmt: skip
-"""What a disk, a mount, permissions or the limits of a process cause: an operator mends it while the service waits."""
+"""What a disk, permissions or the limits of a process cause: an operator mends it while the service waits.
+
+Not ENOENT: a directory that is gone may be a mount that is gone, and would be made anew there."""
 
 
 @contextmanager
