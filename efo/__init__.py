@@ -148,6 +148,7 @@ if TYPE_CHECKING:
         ReadMode,
         ShardSelection,
         StartAt,
+        UntilLike,
     )
     from efo.telemetry.cloudwatch.kcl_metrics import CloudWatchLevel
     from efo.telemetry.cloudwatch.publisher import open_cloudwatch
@@ -223,7 +224,7 @@ _NAMES = {
     ),
     "efo.protocol.subscription": "SubscriptionTiming",
     "efo.settings": (
-        "LATEST TRIM_HORIZON ConsumerSettings OnServiceError PositionLike ReadMode ShardSelection StartAt"
+        "LATEST TRIM_HORIZON ConsumerSettings OnServiceError PositionLike ReadMode ShardSelection StartAt UntilLike"
     ),
     "efo.telemetry.cloudwatch.kcl_metrics": "CloudWatchLevel",
     "efo.telemetry.cloudwatch.publisher": "open_cloudwatch",
@@ -393,6 +394,7 @@ __all__ = (
     "TraceContext",
     "TraceExtractor",
     "TransportError",
+    "UntilLike",
     "WorkerProcesses",
     "WrongEndpointError",
     "aio",

@@ -32,8 +32,10 @@ def collapse_groups() -> Iterator[None]:
             raise
         errors = list(leaf_exceptions(failures))
         error = min(errors, key=_rank)
+        known = {(type(error), str(error))}
         for other in errors:
-            if other is not error:
+            if (type(other), str(other)) not in known:  # what many shards raise alike is told once
+                known.add((type(other), str(other)))
                 error.add_note(f"at the same time: {type(other).__name__}: {other}")
         raise error from error.__cause__
 

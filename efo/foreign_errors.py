@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import PurePath
-from traceback import format_tb
+from traceback import extract_tb, format_tb
 from typing import Any, Final
 
 from efo.errors import EfoError, class_name_of
@@ -49,6 +49,11 @@ _CODES: Final = ("sqlite_errorname", "sqlstate")
 """Attributes with a code: of sqlite3 and psycopg."""
 
 
+_MAX_FRAMES: Final = 100
+_MAX_PLACES: Final = 5
+_OF_LIBRARIES: Final = re.compile(r"[/\\](?:efo|efo_service|trio|outcome|asyncio)[/\\]|(?:contextlib|functools)\.py$")
+
+
 def reason_of(error: BaseException) -> str:
     """Return what may be shown of an exception: of one of efo, its text; of another one, its class and safe facts."""
     if isinstance(error, EfoError):
@@ -61,6 +66,16 @@ def reason_of(error: BaseException) -> str:
 def chain_of(error: BaseException) -> str:
     """Return the classes of an exception and of its causes with the places that raised them, for a line at DEBUG."""
     return ", from ".join(f"{class_name_of(link)}{_place_of(link)}" for link in links_of(error))
+
+
+def places_of(error: BaseException) -> tuple[str, ...]:
+    """Return where an exception was raised: "file:line function" of the application's frames, the innermost last.
+
+    Of an exception that the application has no part in, the innermost frame.
+    """
+    frames = extract_tb(error.__traceback__, limit=-_MAX_FRAMES)
+    own = [frame for frame in frames if not _OF_LIBRARIES.search(frame.filename)] or frames[-1:]
+    return tuple(f"{PurePath(frame.filename).name}:{frame.lineno} {frame.name}" for frame in own[-_MAX_PLACES:])
 
 
 def traceback_of(error: BaseException) -> str:

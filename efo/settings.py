@@ -16,6 +16,7 @@ from efo.protocol.aggregation import AggregateMode
 from efo.protocol.assignment.balance import balanced_assignment
 from efo.protocol.assignment.view import Assignment
 from efo.protocol.subscription import SubscriptionTiming
+from efo.protocol.until import Until
 
 STREAM_WINDOW: Final = 1024 * 1024
 """Bytes that the service may send on one stream before its reader takes them (the AWS SDKs' default)."""
@@ -240,7 +241,7 @@ _NUMBERS: Final = (
 
 
 def settings_from(settings: ConsumerSettings | None, initial_position: PositionLike | None) -> ConsumerSettings:
-    """Return the settings that these arguments of `consume` mean. Raises ConfigurationError."""
+    """Return the settings that these arguments mean. Raises ConfigurationError."""
     settings = ConsumerSettings() if settings is None else settings
     check_type("settings", settings, ConsumerSettings, "a ConsumerSettings, or None")
     return settings if initial_position is None else replace(settings, initial_position=initial_position)
@@ -265,6 +266,30 @@ def parse_position(value: PositionLike, name: str) -> Position:
         f"{name}={shown(value)}: expected efo.TRIM_HORIZON, efo.LATEST, another efo.Position, or a time such as "
         "'2026-01-31T12:00:00Z'"
     )
+
+
+UntilLike = datetime | str
+"""Where a consumer ends by itself: `now`, or a time as a datetime with a zone or a text in ISO format."""
+
+
+def parse_until(value: UntilLike | None) -> Until | None:
+    """Return where a consumer is to end. Raises ConfigurationError."""
+    if value is None or value == "now":
+        return value if value is None else "now"
+    try:
+        time = datetime.fromisoformat(value) if isinstance(value, str) else value
+    except ValueError:
+        time = None
+    if not isinstance(time, datetime):
+        raise ConfigurationError(f"until={shown(value)}: expected 'now', or a time such as '2026-01-31T12:00:00Z'")
+    return _at(time, "until").timestamp
+
+
+def check_ending(until: UntilLike | None, timeout: float | None) -> Until | None:
+    """Return where a consumer is to end. Raises ConfigurationError, also for a wrong `timeout`."""
+    if timeout is not None:
+        check_number("timeout", timeout, zero=True, unit=" seconds, or None")
+    return parse_until(until)
 
 
 def pinned(position: Position, now: float, name: str) -> Position:

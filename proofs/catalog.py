@@ -23,6 +23,7 @@ class Proof:
 PROOFS: Final = {
     "Whole consumers": (
         Proof("sim", "proofs.simulation", "Simulate whole consumers in virtual time", "SEEDS=500", takes="3 min"),
+        Proof("forms", "proofs.forms", "Every form of a program, crossed with what holds in each", 'ARGS="-k until"'),
         Proof("edges", "proofs.edges", "Situations that users report: credentials, clocks, proxies, new streams"),
         Proof("attacks", "proofs.attacks", "Attacks on the port, the decoders and the neighbours of a service"),
         Proof("incidents", "proofs.incidents", "Incidents of operators: when and how they are told, and what is lost"),

@@ -14,6 +14,7 @@ from efo.aio.opening import consume, open_consumer
 from efo.aio.producer import Delivery, Producer, open_producer
 from efo.aio.shard_stream import ShardReader, ShardStream
 from efo.aio.streams import StreamTracker, consume_streams, open_streams
+from efo.consumer.handlers.deserialize import deserialize, deserialize_record
 from efo.consumer.handlers.processor import RecordProcessor
 from efo.doors.consumer import StreamConsumer
 from efo.doors.processor import ProcessorReader
@@ -35,6 +36,8 @@ __all__ = (
     "StreamTracker",
     "consume",
     "consume_streams",
+    "deserialize",
+    "deserialize_record",
     "open_consumer",
     "open_producer",
     "open_streams",

@@ -23,6 +23,8 @@ class Handler(TrioHandler):
     run on asyncio. `on_error` and `observer` are plain functions, which are called in efo's own thread.
     """
 
+    surface = "efo.aio"
+
     def __init__(
         self,
         handler: BatchHandler | None = None,

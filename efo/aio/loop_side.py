@@ -11,6 +11,7 @@ from typing import Any
 from efo.doors.calls import ApplicationSide, Call
 from efo.doors.mailbox import Mailbox
 from efo.errors import EfoError
+from efo.event_loops import require_asyncio
 
 _LOOP_CLOSED = "the event loop was closed before the consumer: leave `async with` first"
 
@@ -20,6 +21,7 @@ class LoopSide(ApplicationSide):
 
     def __init__(self) -> None:
         super().__init__()
+        require_asyncio("efo.aio")
         self.loop = asyncio.get_running_loop()
         self._mailbox = Mailbox(self._wake, lambda error: self.fail(error))  # noqa: PLW0108 - set later
 

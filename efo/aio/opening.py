@@ -13,8 +13,8 @@ from efo.aio.session import open_engine
 from efo.consumer.handlers.handler import BatchHandler, Flush, RecordHandler
 from efo.doors.opening import consumer_engine
 from efo.doors.options import OpenOptions, Stream
+from efo.event_loops import require_asyncio
 from efo.protocol.failure import OnError
-from efo.settings import PositionLike, settings_from
 
 
 @asynccontextmanager
@@ -25,6 +25,7 @@ async def open_consumer(stream: Stream, **options: Unpack[OpenOptions]) -> Async
     a thread of its own; observers and `start_at` are called there. Leaving the context drains the consumer, waits for
     its runs and releases the leases; leaving it by an exception or a cancellation cancels them. Raises EfoError.
     """
+    require_asyncio("efo.aio.open_consumer")
     side = LoopSide()
     engine = consumer_engine(stream, options, side)
     async with open_engine(engine):
@@ -39,15 +40,14 @@ async def consume(
     on_error: OnError | None = None,
     flush: Flush | None = None,
     key_concurrency: int = 1,
-    initial_position: PositionLike | None = None,
     **options: Unpack[OpenOptions],
 ) -> None:
-    """Read a stream by enhanced fan-out and call a handler on asyncio with each batch, until cancelled.
+    """Read a stream by enhanced fan-out and call a handler on asyncio with each batch, until cancelled or done.
 
     It is `efo.consume` for asyncio, with the same arguments. To drain it, or to pause and seek, use `open_consumer` and
     `consumer.run(efo.aio.Handler(handle))`. Raises EfoError, and what the handler raises.
     """
-    options["settings"] = settings_from(options.get("settings"), initial_position)
+    require_asyncio("efo.aio.consume")
     reader = Handler(
         handler,
         record_handler=record_handler,

@@ -14,6 +14,7 @@ from efo.doors.delivery import DoorDelivery
 from efo.doors.opening import producer_engine
 from efo.doors.options import ProducerOptions, Stream
 from efo.doors.producer import DoorProducer
+from efo.event_loops import require_asyncio
 from efo.producer.delivery import PutResult
 from efo.producer.producer import ProducerRecord
 
@@ -62,6 +63,7 @@ async def open_producer(stream: Stream, **options: Unpack[ProducerOptions]) -> A
     `stream`: the stream's name or ARN, or `efo.open_kinesis(...)` as it was returned, not entered. The serializer is
     called in efo's thread. Leaving the context waits until all records are stored or given up. Raises EfoError.
     """
+    require_asyncio("efo.aio.open_producer")
     engine = producer_engine(stream, options, LoopSide())
     async with open_engine(engine):
         yield Producer(engine)

@@ -13,6 +13,7 @@ from efo.aio.shard_stream import ShardReader, trio_reader
 from efo.checks import check_async
 from efo.consumer.handlers.handler import Handler
 from efo.consumer.handlers.processor import ProcessorReader
+from efo.consumer.handlers.surfaces import check_no_handler, check_surface
 from efo.consumer.shard_task import ShardReader as TrioReader
 from efo.doors.engine import Engine, Run
 from efo.doors.reading import C, DoorReading
@@ -43,11 +44,15 @@ class LoopReading(DoorReading[C]):
         """
         on_trio: TrioReader
         if isinstance(reader, Handler | ProcessorReader):
-            on_trio = reader
+            check_surface(reader, "efo.aio")
+            on_trio = reader.__call__
         else:
+            check_no_handler(reader, "efo.aio")
             check_async(reader, "reader", "shard")
             on_trio = trio_reader(reader)
-        await outcome_of(self._engine.run(self._engine.value.run, on_trio))
+        run = self._claim(Run[None](self._engine.post))
+        self._engine.begin(run, self._engine.value.run, on_trio)
+        await outcome_of(run)
 
     def __aiter__(self) -> Self:
         """Iterate over the batches of all shards. It ends when the consumer drains, and may be continued."""
@@ -70,7 +75,8 @@ class LoopReading(DoorReading[C]):
         raise StopAsyncIteration
 
     def _begin(self) -> Run[None]:
-        self._iteration = self._engine.run(self._engine.value.run, self._merge.read)
+        self._iteration = self._claim(Run[None](self._engine.post))
+        self._engine.begin(self._iteration, self._engine.value.run, self._merge.read)
         self._iteration.ended.add_done_callback(lambda _ended: self._notify())
         return self._iteration
 

@@ -14,8 +14,8 @@ from efo.checks import check_async
 from efo.consumer.handlers.handler import BatchHandler, Flush, RecordHandler
 from efo.doors.calls import outside
 from efo.doors.streams import Clients, StreamLike, StreamsOptions, streams_engine
+from efo.event_loops import require_asyncio
 from efo.protocol.failure import OnError
-from efo.settings import PositionLike, settings_from
 
 StreamTracker = Callable[[], Awaitable[Iterable[StreamLike]]]
 """Returns the streams to read from now on, on asyncio (KCL: MultiStreamTracker)."""
@@ -32,6 +32,7 @@ async def open_streams(
     runs in a thread of its own; observers, `start_at` and a function that is `leases` are called there.
     Leaving the context drains the consumer; an exception or a cancellation cancels it. Raises EfoError.
     """
+    require_asyncio("efo.aio.open_streams")
     side, clients = LoopSide(), Clients()
     if callable(streams):
         check_async(streams, "streams")
@@ -49,14 +50,14 @@ async def consume_streams(
     on_error: OnError | None = None,
     flush: Flush | None = None,
     key_concurrency: int = 1,
-    initial_position: PositionLike | None = None,
     **options: Unpack[StreamsOptions],
 ) -> None:
-    """Read many streams and call a handler on asyncio with each batch, until cancelled. `batch.stream` is its stream.
+    """Read many streams and call a handler on asyncio with each batch, until cancelled or done.
 
-    It is `efo.consume_streams` for asyncio, with the same arguments. To add and remove streams, use `open_streams`.
-    Raises EfoError, and what the handler and a tracker raise.
+    `batch.stream` is the stream's name. It is `efo.consume_streams` for asyncio, with the same arguments. To add and
+    remove streams, use `open_streams`. Raises EfoError, and what the handler and a tracker raise.
     """
+    require_asyncio("efo.aio.consume_streams")
     reader = Handler(
         handler,
         record_handler=record_handler,
@@ -64,6 +65,5 @@ async def consume_streams(
         flush=flush,
         key_concurrency=key_concurrency,
     )
-    options["settings"] = settings_from(options.get("settings"), initial_position)
     async with open_streams(streams, **options) as consumer:
         await consumer.run(reader)

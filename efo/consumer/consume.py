@@ -10,11 +10,12 @@ import trio
 from efo.consumer.consumer import Consumer
 from efo.consumer.handlers.handler import BatchHandler, Flush, Handler, RecordHandler
 from efo.consumer.opening import open_consumer
+from efo.event_loops import require_trio
 from efo.events import Observer
 from efo.kinesis.client import KinesisClient
 from efo.leases.store import LeaseStore
 from efo.protocol.failure import OnError
-from efo.settings import ConsumerSettings, OnServiceError, PositionLike, settings_from
+from efo.settings import ConsumerSettings, OnServiceError, PositionLike, UntilLike
 
 if TYPE_CHECKING:
     from efo.telemetry.spans import OtelTracing
@@ -31,6 +32,8 @@ async def consume(
     flush: Flush | None = None,
     key_concurrency: int = 1,
     initial_position: PositionLike | None = None,
+    until: UntilLike | None = None,
+    timeout: float | None = None,  # noqa: ASYNC109 - it drains, and cancels nothing
     settings: ConsumerSettings | None = None,
     leases: str | Path | LeaseStore = "efo-leases.sqlite",
     worker_id: str | None = None,
@@ -43,7 +46,7 @@ async def consume(
     tracing: OtelTracing | None = None,
     task_status: trio.TaskStatus[Consumer] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Read a stream by enhanced fan-out and call a handler with each batch, until cancelled or drained.
+    """Read a stream by enhanced fan-out and call a handler with each batch, until cancelled, drained or done.
 
     `handler`: an async function, called with one batch after the other of each shard, and for several shards at once. A
     batch has at least one record. `record_handler` instead of it: an async function, called with each record and its
@@ -59,6 +62,9 @@ async def consume(
     `stream`: the stream's name or ARN, or a client that `open_kinesis` made. `application`: the name of the group of
     workers that share the shards. The fan-out consumer has this name too, and is registered if it does not exist.
     `initial_position`: where shards start that were never read; it overrides that of the settings.
+    `until`: it ends by itself when all shards are read up to there, and what was delivered is processed: "now" means
+    what was in the stream at the start; a time ends before the first record that arrived then or later. Children of
+    shards that were split or merged are read too. `timeout`: it drains after so many seconds, whatever it has read.
     `settings`: all other settings, see `ConsumerSettings`. `leases`: where leases and checkpoints are kept: the path of
     an SQLite file that the workers of this machine share, a URL, or a lease store, see `open_lease_store`.
     `worker_id`: the id of this worker. By default it is unique on this host, and the same after a restart.
@@ -69,7 +75,7 @@ async def consume(
     With `nursery.start` it returns the Consumer, to drain it, or to pause and seek. Raises EfoError, and what the
     handler raises.
     """
-    settings = settings_from(settings, initial_position)
+    require_trio("efo.consume")
     reader = Handler(
         handler,
         record_handler=record_handler,
@@ -82,6 +88,9 @@ async def consume(
         application=application,
         leases=leases,
         worker_id=worker_id,
+        initial_position=initial_position,
+        until=until,
+        timeout=timeout,
         settings=settings,
         on_service_error=on_service_error,
         region=region,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from heapq import nsmallest
@@ -14,24 +14,24 @@ import trio
 from msgspec.structs import replace
 
 from efo.checks import check_async
+from efo.consumer.completion import Completion
 from efo.consumer.deaggregation import Deaggregator
+from efo.consumer.ending import detail_of, drain_after, failure_of, type_of
 from efo.consumer.expired_records import ExpiredRecords
+from efo.consumer.handlers.surfaces import check_no_handler, check_surface
 from efo.consumer.shard_sources import ShardSources
 from efo.consumer.shard_stream import ShardStream
 from efo.consumer.shard_sync import ShardSync
 from efo.consumer.shard_task import LAST_SAVE_TIMEOUT, ShardReader, ShardTask
 from efo.consumer.status import ConsumerStatus, status_of
 from efo.errors import (
-    EfoError,
-    HandlerError,
+    ConfigurationError,
     IsolateShardError,
     LeaseError,
     LeaseLostError,
     ResourceNotFoundError,
     ServiceError,
     ShardNotReadError,
-    class_name_of,
-    error_type_of,
 )
 from efo.events import (
     Observer,
@@ -50,17 +50,26 @@ from efo.model import Checkpoint, Lease, Position, Shard
 from efo.protocol.joint_assignment import TableAssignment
 from efo.protocol.lineage import has_lineage, is_startable
 from efo.protocol.reading import IsolatedShard, LeaseCounts, ShardReading
+from efo.protocol.until import Until
 from efo.settings import ConsumerSettings, OnServiceError, PositionLike, parse_position, pinned
 
 if TYPE_CHECKING:
     from efo.telemetry.spans import Spans
+
+TWO_READERS: Final = (
+    "this consumer is read already, by another run or an iteration: read it once, with one reader, or open another"
+    " consumer of the same application, which shares the shards"
+)
 
 MAX_PROBES: Final = 25
 """How many leases without lineage all workers together read at the same time."""
 
 
 class Consumer:
-    """Reads the shards whose leases this worker holds. Made by `open_consumer`."""
+    """Reads the shards whose leases this worker holds. Made by `open_consumer`.
+
+    `failure`: what ended it, and where; None unless an error did.
+    """
 
     def __init__(
         self,
@@ -76,8 +85,13 @@ class Consumer:
         spans: Spans | None,
         rng: random.Random,
         joint: TableAssignment | None = None,
+        until: Until | None = None,
+        timeout: float | None = None,
     ) -> None:
         self.worker_id = worker_id
+        self.failure: str | None = None
+        self.on_end: Callable[[], object] = lambda: None
+        self._token = trio.lowlevel.current_trio_token()
         self._keeper = LeaseKeeper(
             store,
             worker_id,
@@ -109,6 +123,17 @@ class Consumer:
         self._expired = ExpiredRecords(identity, self._service_time, observer)
         self._started: set[str] = set()
         self._running: dict[str, ShardStream] = {}
+        self._completion = Completion(
+            until,
+            self._keeper,
+            self._shard_sync,
+            running=self._running,
+            selects=settings.selects,
+            may_start=self._may_start,
+        )
+        self._timeout = timeout
+        self._reads = False
+        self._is_caught_up: bool | None = None  # when it has ended
         self._abandoned: dict[str, ShardReading] = {}  # that no worker is known to read
         self._clock = trio.lowlevel.current_clock().current_time  # from any thread, unlike trio.current_time
         self._isolated: dict[str, tuple[float, IsolatedShard]] = {}  # until when, and why
@@ -129,12 +154,19 @@ class Consumer:
         the service that retries cannot cure (KMS, access denied), unless `on_service_error` is "isolate". Raises what
         the reader raises, and EfoError.
         """
+        check_surface(reader, "efo")
+        check_no_handler(reader, "efo")
         check_async(reader, "reader", "shard")
+        if self._reads:
+            raise ConfigurationError(TWO_READERS)
+        self._reads, self._is_caught_up = True, None
         try:
             with collapse_groups():
                 async with trio.open_nursery() as background:
                     await background.start(self._shard_sync.run)
                     background.start_soon(self._expired.run)
+                    if self._timeout is not None:
+                        background.start_soon(drain_after, self._timeout, self)
                     self._observer(ShardsCounted(self._counts()))
                     async with trio.open_nursery() as shards:
                         while not self._draining:
@@ -144,18 +176,56 @@ class Consumer:
                                 is_ours = self._settings.selects(held.lease) and not held.handoff_requested.is_set()
                                 shards.start_soon(self._read_shard if is_ours else self._give_back, held, reader)
                             self._are_counts_outdated = True
+                            if self._completion.is_complete:
+                                self._keeper.stop_acquiring()
+                                self.on_end()
+                                break
                             await self._changed.wait()
                     background.cancel_scope.cancel()
+        except Exception as error:
+            self.failed(error)
+            raise
         finally:
+            self._is_caught_up = self._completion.is_caught_up
+            self._reads = False
             self._abandoned = {}  # metrics ask again after the end, and would report a lag that grows for ever
 
     def drain(self) -> None:
-        """Stop at the next batch of each shard: finish what was delivered, checkpoint, release; then `run` returns."""
+        """Stop at the next batch of each shard: finish what was delivered, checkpoint, release; then `run` returns.
+
+        Any thread may call it.
+        """
+        if not trio.lowlevel.in_trio_run() or trio.lowlevel.current_trio_token() is not self._token:
+            with suppress(trio.RunFinishedError):
+                self._token.run_sync_soon(self.drain)
+            return
         self._draining = True
         self._keeper.stop_acquiring()
         for shard in self._running.values():
             shard.drain()
         self._wake()
+        self.on_end()
+
+    def failed(self, error: Exception) -> None:
+        """Note what ends the consumer, and report it once. efo calls it."""
+        if self.failure is None:
+            event = failure_of(error)
+            where = f" at {event.places[-1]}" if event.places else ""
+            self.failure = f"{event.error_type}{where}{f': {event.detail}' if event.detail else ''}"
+            self._observer(event)
+
+    def caught_up(self) -> bool:
+        """Return whether all records that had arrived are acked: those that arrived by `until`, if it was given.
+
+        Without `until`: up to the last event of each shard that this worker is to read. For a shard at its tip that is
+        at most some five seconds ago. What other workers read does not count.
+        """
+        return self._completion.is_caught_up if self._is_caught_up is None else self._is_caught_up
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether everything was delivered up to `until`."""
+        return self._completion.is_complete
 
     def pause(self, shard_id: str) -> None:
         """Deliver no more batches of a shard until `resume`; its lease is kept. Raises ShardNotReadError."""
@@ -188,7 +258,7 @@ class Consumer:
 
     def status(self) -> ConsumerStatus:
         """Return a snapshot of the consumer."""
-        now, counts = trio.current_time(), self.counts()
+        now, counts = self._clock(), self.counts()
         shards = tuple(status_of(shard, now) for shard in self.shards())
         return ConsumerStatus(
             self.worker_id,
@@ -200,6 +270,7 @@ class Consumer:
             counts,
             self._sources.read_mode,
             None if (error := self._sources.fan_out_error) is None else str(error),
+            self.failure,
         )
 
     # What status, metrics and readiness are derived from: see `efo.protocol.reading.Readings`. These four may be
@@ -263,6 +334,7 @@ class Consumer:
     def _may_take(self, lease: Lease) -> bool:
         return (
             self._settings.selects(lease)
+            and not self._completion.is_left(lease.key)
             and not self._is_isolated(lease.key)
             and self._may_start(lease)
             and self._may_probe(lease)
@@ -275,7 +347,7 @@ class Consumer:
         return [
             held
             for key, held in self._keeper.held.items()
-            if key not in self._started and not held.lease.is_finished
+            if key not in self._started and not held.lease.is_finished and not self._completion.is_left(key)
             if held.handoff_requested.is_set() or (self._may_start(held.lease) and self._may_probe(held.lease))
         ]
 
@@ -304,6 +376,10 @@ class Consumer:
         if self._are_counts_outdated:
             self._are_counts_outdated = False
             self._observer(ShardsCounted(self._counts()))
+        for shard in self._running.values():
+            shard.watch()
+        if self._completion.ends:
+            self._wake()
 
     def _wake(self) -> None:
         self._changed.set()
@@ -322,7 +398,7 @@ class Consumer:
         except LeaseLostError:
             pass  # the new owner continues after the last checkpoint
         except Exception as error:
-            stopped = ShardStopped(shard_id, _error_type(error), _detail(error))
+            stopped = ShardStopped(shard_id, type_of(error), detail_of(error))
             cooldown = self._cooldown(error)
             if cooldown is None:
                 self._draining = True  # everything stops: `run` must not start a shard again meanwhile
@@ -341,7 +417,10 @@ class Consumer:
     def _leave(self, held: HeldLease) -> None:
         """Stop reporting on a shard, unless nobody reads it now: its lag then grows until some worker does."""
         shard = self._running.pop(held.lease.key, None)
-        if shard is None or self._draining:
+        if shard is None:
+            return
+        self._completion.leave(shard)
+        if self._draining:
             return
         if self._is_isolated(held.lease.key):
             self._abandoned[shard.shard_id] = replace(shard.reading(), state="isolated", is_paused=False)
@@ -364,7 +443,7 @@ class Consumer:
 
     async def _isolate(self, held: HeldLease, error: Exception, cooldown: float) -> None:
         """Release the lease of a shard that failed: another worker may succeed, and this one later."""
-        shard_id, error_type, detail = held.lease.key, _error_type(error), _detail(error)
+        shard_id, error_type, detail = held.lease.key, type_of(error), detail_of(error)
         record = error.record if isinstance(error, IsolateShardError) else None
         self._note_isolated(IsolatedShard(shard_id, error_type, cooldown, detail, record))
         await self._give_back(held)
@@ -406,6 +485,9 @@ class Consumer:
             clock=self._kinesis.clock,
             observer=self._observer,
             spans=None if self._spans is None else self._spans.of_shard(lease.key),
+            limit=self._completion.limit(lease.key),
+            on_complete=self._wake,
+            service_time=self._service_time,
         )
         held.reader, held.unread_since = shard, lambda: shard.unread_since
         self._abandoned.pop(lease.key, None)
@@ -425,16 +507,3 @@ class Consumer:
         if start is None or isinstance(start, Checkpoint):
             return start
         return pinned(parse_position(start, "start_at"), self._service_time(), "start_at")
-
-
-def _error_type(error: Exception) -> str:
-    """Return the type of an error; of one that isolates a shard because of another error, the type of that one."""
-    cause = error.__cause__ if isinstance(error, IsolateShardError) else None
-    return error_type_of(error if cause is None else cause)
-
-
-def _detail(error: Exception) -> str:
-    """Return the text of an error of efo. That of an application's exception may contain data."""
-    if isinstance(error, HandlerError) and error.__cause__ is not None:
-        return f"the application's code does not fit efo: {class_name_of(error.__cause__)}"
-    return str(error) if isinstance(error, EfoError) else ""

@@ -12,8 +12,8 @@ connections close.
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -26,6 +26,7 @@ from efo.consumer.consumer import Consumer
 from efo.consumer.shard_sources import ShardSources
 from efo.consumer.worker_id import worker_slot
 from efo.errors import ConfigurationError, LeaseStoreUnavailableError
+from efo.event_loops import require_trio
 from efo.events import ConsumerOpened, Observer, StartDelayed, WorkerStarted
 from efo.exception_groups import collapse_groups
 from efo.kinesis.client import KinesisClient
@@ -39,7 +40,8 @@ from efo.leases.opening import open_lease_store
 from efo.leases.store import LeaseStore
 from efo.protocol.backoff import Backoff
 from efo.protocol.joint_assignment import TableAssignment
-from efo.settings import ConsumerSettings, OnServiceError
+from efo.protocol.until import Until
+from efo.settings import ConsumerSettings, OnServiceError, PositionLike, UntilLike, check_ending, settings_from
 from efo.telemetry.combined import combine_observers
 from efo.telemetry.log import LoggingObserver
 from efo.telemetry.tracing import open_spans
@@ -67,6 +69,9 @@ async def open_consumer(
     application: str,
     leases: str | Path | LeaseStore = "efo-leases.sqlite",
     worker_id: str | None = None,
+    initial_position: PositionLike | None = None,
+    until: UntilLike | None = None,
+    timeout: float | None = None,  # noqa: ASYNC109 - it drains, and cancels nothing
     settings: ConsumerSettings | None = None,
     on_service_error: OnServiceError = "stop",
     region: str | None = None,
@@ -90,7 +95,9 @@ async def open_consumer(
         "profile": profile,
         "proxy_url": proxy_url,
     }
-    settings = ConsumerSettings() if settings is None else settings
+    require_trio("efo.open_consumer")
+    settings = settings_from(settings, initial_position)
+    end = check_ending(until, timeout)
     observer = LoggingObserver() if observer is None else observer
     check_stream(stream, where)
     check_arguments(application, worker_id, settings, on_service_error, observer)
@@ -109,6 +116,8 @@ async def open_consumer(
             observer=observer,
             tracing=tracing,
             rng=rng,
+            until=end,
+            timeout=timeout,
         )
         yield await stack.enter_async_context(opening)
 
@@ -128,6 +137,8 @@ async def open_sharing(
     observer: Observer,
     tracing: OtelTracing | None,
     rng: random.Random | None = None,
+    until: Until | None = None,
+    timeout: float | None = None,  # noqa: ASYNC109 - it drains, and cancels nothing
 ) -> AsyncIterator[Consumer]:
     """Open a consumer that shares something with those of other streams, or nothing. Raises EfoError.
 
@@ -172,7 +183,8 @@ async def open_sharing(
             rng=rng,
             observer=observer,
         )
-        with collapse_groups():
+        opened: list[Consumer] = []
+        with _noted(opened), collapse_groups():
             async with trio.open_nursery() as connections:
                 await connections.start(pool.run)
                 readable = trio.Event()
@@ -195,11 +207,18 @@ async def open_sharing(
                         spans=spans,
                         rng=rng,
                         joint=None if shared is None else shared.joint,
+                        until=until,
+                        timeout=timeout,
                     )
                     observer(ConsumerOpened(consumer))
                     async with trio.open_nursery() as keeping:
                         await keeping.start(consumer._keeper.run)  # noqa: SLF001 - only this function makes consumers
-                        yield consumer
+                        opened.append(consumer)
+                        try:
+                            yield consumer
+                        except Exception:
+                            opened.clear()  # the application's own
+                            raise
                         keeping.cancel_scope.cancel()
                 connections.cancel_scope.cancel()
 
@@ -238,6 +257,17 @@ async def _opened(
                 raise
             observer(StartDelayed("leases", error.error_type, str(error), delay))
         await trio.sleep(delay)
+
+
+@contextmanager
+def _noted(opened: list[Consumer]) -> Iterator[None]:
+    """Let a consumer that was opened note the error that ends it."""
+    try:
+        yield
+    except Exception as error:
+        for consumer in opened:
+            consumer.failed(error)
+        raise
 
 
 async def _run_sources(sources: ShardSources, readable: trio.Event) -> None:

@@ -5,22 +5,20 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from math import inf
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Self
 
-import msgspec
 import trio
 
 from efo.consumer.acks import check_delivered, check_index, record_index
 from efo.consumer.deaggregation import Deaggregator, Part
 from efo.consumer.expired_records import ShardUnread
+from efo.consumer.in_flight import InFlight
 from efo.consumer.positions import checkpoint_before, start_position
 from efo.errors import ConfigurationError, ServiceError, ShardGoneError, ShardNotReadError
 from efo.events import (
-    AcksOverdue,
     BatchDelivered,
     EndReason,
     Observer,
-    RecordsProcessed,
     ShardGone,
     ShardPaused,
     ShardRepositioned,
@@ -32,32 +30,12 @@ from efo.model import Batch, Checkpoint, ChildShard, Position, Record
 from efo.protocol.messages import SubscribeToShardEvent
 from efo.protocol.progress import Progress
 from efo.protocol.reading import Overdue, ShardReading, ShardState
+from efo.protocol.until import ShardLimit
 from efo.settings import PositionLike, parse_position
 from efo.telemetry.tracing import NO_SPAN
 
 if TYPE_CHECKING:
     from efo.telemetry.spans import ShardSpans
-
-OVERDUE_BATCHES: Final = 100
-OVERDUE_AFTER: Final = 10.0
-"""Report that acks are overdue at this many batches in flight, when the oldest was delivered this many seconds ago; and
-again whenever the number has doubled. A reader that acks each batch has one in flight; key concurrency and HOLD have
-more, in a burst many more."""
-
-
-class _Delivered(msgspec.Struct, frozen=True, gc=False):
-    """What is reported about a batch after it is acked. `at`: trio's clock. Arrival times: seconds since the epoch.
-
-    `last`: the sequence number of its last record. `behind`: seconds behind the tip of the shard.
-    """
-
-    records: int
-    last: str
-    at: float
-    behind: float
-    oldest: float
-    newest: float
-    data_bytes: int
 
 
 def _nothing_overdue() -> Overdue | None:
@@ -76,7 +54,8 @@ class ShardStream:
     with each ack and each seek. `overdue_after`: acks are reported as overdue after so many seconds. `overdue`: returns
     what its reader waits for before it can ack, in any thread; the reader sets it. `is_lost`: whether its lease was
     lost: its reader is being cancelled. `unread`: since when records of it are unread, which may expire.
-    `observer`: takes the diagnostic events of its consumer.
+    `observer`: takes the diagnostic events of its consumer. `limit`: where the reading ends. `on_complete`: called
+    then.
     """
 
     def __init__(
@@ -94,6 +73,9 @@ class ShardStream:
         clock: Callable[[], float],
         observer: Observer,
         spans: ShardSpans | None = None,
+        limit: ShardLimit | None = None,
+        on_complete: Callable[[], object] = lambda: None,
+        service_time: Callable[[], float] | None = None,
     ) -> None:
         self.stream = stream
         self.shard_id = shard_id
@@ -103,7 +85,6 @@ class ShardStream:
         self.millis_behind_latest: int | None = None
         self.bytes_received: int = 0
         self.acks: int = 0
-        self.overdue_after: float = OVERDUE_AFTER
         self.overdue: Callable[[], Overdue | None] = _nothing_overdue
         self.is_lost: bool = False
         self._position = start_position(checkpoint, initial)
@@ -123,8 +104,10 @@ class ShardStream:
         self._unsaved_since: float | None = None
         self._number = 0
         self._first_number = 0  # of the batches since the last seek
-        self._unacked: dict[int, _Delivered] = {}
-        self._overdue_at = OVERDUE_BATCHES
+        self._in_flight = InFlight(shard_id, clock, observer)
+        self._limit = limit
+        self._on_complete = on_complete
+        self._service_time = service_time or clock
         self._draining = False
         self._has_ended = False
         self._is_at_end = False
@@ -145,6 +128,17 @@ class ShardStream:
     def has_ended(self) -> bool:
         """Whether the iteration has ended."""
         return self._has_ended
+
+    @property
+    def is_at_tip(self) -> bool:
+        """Whether all that had arrived by its last event was delivered."""
+        return self.millis_behind_latest == 0 and self._last_event_at is not None and not self.has_pending
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all was delivered up to where the consumer is to end by itself."""
+        is_reached = self._limit is not None and self._limit.is_reached
+        return is_reached and self._event is None and self._batch is None
 
     @property
     def is_draining(self) -> bool:
@@ -169,7 +163,7 @@ class ShardStream:
     def reading(self) -> ShardReading:
         """Return what is known of the reading of this shard. May be called from any thread."""
         subscription, last_event_at = self._subscription, self._last_event_at
-        oldest = next(iter(self._unacked.copy().values()), None)  # a copy: threads of exporters ask
+        oldest = self._in_flight.oldest
         return ShardReading(
             self.shard_id,
             self.acked or self.checkpoint,
@@ -193,7 +187,7 @@ class ShardStream:
     def saved(self, acks: int) -> None:
         """Note that a checkpoint was saved now. `acks`: the value of `acks` when it was taken."""
         self._saved_at = self._now()
-        has_more = self._unacked or self.acks != acks
+        has_more = self._in_flight or self.acks != acks
         self._unsaved_since = self._saved_at if has_more else None
 
     # --- where to read, and whether ------------------------------------------------------------------------
@@ -228,8 +222,10 @@ class ShardStream:
             self._progress.restart(None if to.is_sentinel else to)
         self._first_number = self._number
         self.acks += 1
-        self._unacked.clear()
+        self._in_flight.forget()
         self._batch, self._event, self._is_at_end = None, None, False
+        if self._limit is not None:
+            self._limit.restart()
         # What was known before does not hold at the new place.
         self._known_since, self._last_event_at, self._unsaved_since = self._now(), None, None
         self.observer(ShardRepositioned(self.shard_id, to))
@@ -282,9 +278,22 @@ class ShardStream:
     @property
     def unread_since(self) -> float | None:
         """Since when records may be unread, as of `acked` (`Lease.unread_since`); None if unknown."""
-        if self._unacked:
-            return next(iter(self._unacked.values())).oldest or None
+        if self._in_flight:
+            return self._in_flight.oldest_arrival
         return self.unread.since if self._event is None else None
+
+    @property
+    def overdue_after(self) -> float:
+        """Acks are reported as overdue after so many seconds."""
+        return self._in_flight.overdue_after
+
+    @overdue_after.setter
+    def overdue_after(self, seconds: float) -> None:
+        self._in_flight.overdue_after = seconds
+
+    def watch(self) -> None:
+        """Report a batch that has been in flight for very long. efo calls it, every few seconds."""
+        self._in_flight.watch()
 
     @property
     def has_unacked(self) -> bool:
@@ -293,7 +302,7 @@ class ShardStream:
 
     def has_unacked_besides(self, batch: Batch) -> bool:
         """Return whether delivered batches other than this one are not acked yet."""
-        return any(number != batch.number for number in self._unacked)
+        return self._in_flight.has_besides(batch)
 
     def has_delivered(self, batch: Batch) -> bool:
         """Return whether this is a batch of this shard's iteration, acked or not. May be called from any thread."""
@@ -304,8 +313,7 @@ class ShardStream:
 
         False for one of an earlier reading of the shard, even if it had the same number.
         """
-        delivered = self._unacked.get(batch.number)
-        return delivered is not None and delivered.last == batch.records[-1].sequence_number
+        return self._in_flight.has(batch)
 
     # --- spans -----------------------------------------------------------------------------------------------
 
@@ -371,22 +379,7 @@ class ShardStream:
 
     def _acked(self, numbers: Iterable[int]) -> None:
         self.acks += 1
-        for number in numbers:
-            if delivered := self._unacked.pop(number, None):
-                now, wall = self._now(), self._clock()
-                oldest, newest = delivered.oldest, delivered.newest  # 0: the service did not send it
-                self.observer(
-                    RecordsProcessed(
-                        self.shard_id,
-                        delivered.records,
-                        now - delivered.at,
-                        (wall - oldest if wall > oldest else 0.0) if oldest else None,
-                        (wall - newest if wall > newest else 0.0) if newest else None,
-                        delivered.data_bytes,
-                    )
-                )
-        if len(self._unacked) < OVERDUE_BATCHES:
-            self._overdue_at = OVERDUE_BATCHES
+        self._in_flight.acked(numbers)
 
     # --- the iteration -------------------------------------------------------------------------------------
 
@@ -394,7 +387,7 @@ class ShardStream:
         return self
 
     async def __anext__(self) -> Batch:
-        while self.children is None and not self._draining:
+        while self.children is None and not self._draining and not self.is_complete:
             if self._is_paused:
                 await self.resumed()
             elif self._batch is None:
@@ -406,6 +399,8 @@ class ShardStream:
                 self.observer(BatchDelivered(self.shard_id, len(batch.records)))
                 return batch
         self._has_ended = True
+        if self.is_complete:
+            self._on_complete()
         raise StopAsyncIteration
 
     async def unsubscribe_when_idle(self, after: float) -> None:
@@ -450,6 +445,8 @@ class ShardStream:
             self.children = event.children
             return
         self._is_at_end = event.continuation_sequence_number is None
+        if self._limit is not None:
+            event = self._limit.take(event, self._service_time())
         self.millis_behind_latest = event.millis_behind_latest
         self._last_event_at = now
         self.unread.received(event.records, event.millis_behind_latest)
@@ -473,29 +470,9 @@ class ShardStream:
         if not batch.records:
             self._progress.ack(batch)
             return
-        oldest, newest = batch.records[0], batch.records[-1]
-        self._unacked[batch.number] = _Delivered(
-            len(batch.records),
-            newest.sequence_number,
-            now,
-            event.millis_behind_latest / 1000,
-            oldest.approximate_arrival_timestamp,
-            newest.approximate_arrival_timestamp,
-            self._event_bytes,
-        )
+        self._in_flight.delivered(batch, now, self._event_bytes, event.millis_behind_latest / 1000)
         self._event_bytes = 0
         self._batch = batch
-        if len(self._unacked) >= self._overdue_at:
-            self._report_overdue()
-
-    def _report_overdue(self) -> None:
-        first = next(iter(self._unacked.values()))
-        age = self._now() - first.at
-        if age < self.overdue_after:
-            return
-        self._overdue_at = 2 * len(self._unacked)
-        records = sum(delivered.records for delivered in self._unacked.values())
-        self.observer(AcksOverdue(self.shard_id, len(self._unacked), records, age))
 
     def _unsubscribe(self, reason: EndReason) -> None:
         if self._subscription is not None:

@@ -53,6 +53,7 @@ class ShardSync:
 
     `random`: returns a number from 0 to 1, for jitter.
     `initial`: where shards start that were never read, once `run` has started. `shards`: those of the last listing.
+    `synced_after`: how many lease scans had begun when the leases of a listing were created; infinity before the first.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class ShardSync:
         identity: StreamIdentity,
     ) -> None:
         self.initial: Position | None = None
+        self.synced_after: float = inf
         self._kinesis = kinesis
         self._store = store
         self._settings = settings
@@ -123,6 +125,10 @@ class ShardSync:
         """The ids of the shards of the last listing."""
         return self._listed.keys()
 
+    def is_closed(self, shard_id: str) -> bool:
+        """Return whether a shard had ended, by a split or a merge, when the shards were listed."""
+        return (shard := self._listed.get(shard_id)) is not None and not shard.is_open
+
     def range_of(self, lease: Lease) -> HashKeyRange | None:
         """Return the hash-key range of a shard, from its lease or else from ListShards."""
         listed = self._listed.get(lease.key)
@@ -169,6 +175,7 @@ class ShardSync:
         for lease in leases_to_create(wanted, leases, self._settings.initial_checkpoint):
             await self._store.create(self._complete(lease, leases))
         await self._clean_up(leases, shards)
+        self.synced_after = self._keeper.scans_begun
         self._keeper.wake()
 
     def _identified(self) -> None:

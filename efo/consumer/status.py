@@ -58,7 +58,7 @@ class ConsumerStatus:
     workers; None while the lease table is unknown. `isolated`: shards that this worker does not read because they
     failed. `leases`: what the lease table shows; None while it is unknown. `read_mode`: how shards are read now; with
     the setting "auto", a shard may take some time to follow. `fan_out_error`: why shards are polled with that setting;
-    None if they are not.
+    None if they are not. `failure`: what ended the consumer, and where; None unless an error did.
     """
 
     worker_id: str
@@ -70,6 +70,7 @@ class ConsumerStatus:
     leases: LeaseCounts | None = None
     read_mode: ActiveReadMode = "fanout"
     fan_out_error: str | None = None
+    failure: str | None = None
 
 
 def status_of(shard: ShardReading, now: float) -> ShardStatus:

@@ -29,6 +29,11 @@ class StreamConsumer:
         """The id of this worker."""
         return self._consumer.worker_id
 
+    @property
+    def failure(self) -> str | None:
+        """What ended the consumer, and where; None unless an error did. It may be read after the end."""
+        return self._consumer.failure
+
     def pause(self, shard_id: str) -> None:
         """Deliver no more batches of a shard until `resume`; its lease is kept. Raises ShardNotReadError."""
         self._door.call(self._consumer.pause, shard_id)
@@ -46,13 +51,17 @@ class StreamConsumer:
         """Hand the lease of a shard back: see `efo.Consumer.release`. Raises ShardNotReadError."""
         self._door.call(self._consumer.release, shard_id)
 
+    def caught_up(self) -> bool:
+        """Return whether all records that had arrived are acked: see `efo.Consumer.caught_up`."""
+        return self._door.call_or_closed(self._consumer.caught_up)
+
     def lineage(self) -> tuple[Sequence[Shard], Mapping[str, Lease]]:
         """Return the shards of the last listing, and the leases of all workers, by shard id."""
         return self._door.call(self._consumer.lineage)
 
     def status(self) -> ConsumerStatus:
-        """Return a snapshot of the consumer."""
-        return self._door.call(self._consumer.status)
+        """Return a snapshot of the consumer; after its end, how it ended."""
+        return self._door.call_or_closed(self._consumer.status)
 
     def now(self) -> float:
         """Return the time of the clock of `shards`, in seconds."""

@@ -12,7 +12,7 @@ from efo.kinesis.client import KinesisClient
 from efo.leases.store import LeaseStore
 from efo.producer.producer import Serializer
 from efo.producer.settings import ProducerSettings
-from efo.settings import ConsumerSettings, OnServiceError
+from efo.settings import ConsumerSettings, OnServiceError, PositionLike, UntilLike
 
 if TYPE_CHECKING:
     from efo.telemetry.spans import OtelTracing
@@ -27,6 +27,9 @@ class OpenOptions(TypedDict, total=False):
     application: Required[str]
     leases: str | Path | LeaseStore
     worker_id: str | None
+    initial_position: PositionLike | None
+    until: UntilLike | None
+    timeout: float | None
     settings: ConsumerSettings | None
     on_service_error: OnServiceError
     region: str | None

@@ -14,6 +14,7 @@ from efo.doors.calls import SIDE, outside
 class ProcessorReader(TrioProcessorReader):
     """Reads shards by record processors, as `efo.ProcessorReader`, with methods that run on the application's side."""
 
+    surface = "efo.aio"
     takes_kcl_classes = False  # they block, and run in threads of trio's
 
     def bind(self, method: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:

@@ -7,9 +7,10 @@ from typing import Generic, Protocol, TypeVar
 
 from efo.checks import check_type
 from efo.consumer.acks import check_index, record_index
+from efo.consumer.consumer import TWO_READERS
 from efo.consumer.shard_stream import ShardStream
 from efo.consumer.shard_task import ShardReader
-from efo.doors.engine import Engine
+from efo.doors.engine import Engine, Run
 from efo.doors.merge import Merge
 from efo.errors import ConfigurationError
 from efo.model import Batch, Record
@@ -20,6 +21,8 @@ class Reading(Protocol):
 
     async def run(self, reader: ShardReader) -> None:
         """Read shards until `drain`."""
+
+    on_end: Callable[[], object]
 
     def drain(self) -> None:
         """Stop at the next batch of each shard."""
@@ -37,19 +40,24 @@ class DoorReading(Generic[C]):
 
     def __init__(self, engine: Engine[C]) -> None:
         self._engine = engine
+        self._claimed: Run[None] | None = None
         self._merge = Merge(engine.post)
+        engine.value.on_end = self._merge.drain
         engine.before_close = self._before_close
+
+    def _claim(self, run: Run[None]) -> Run[None]:
+        """Take the consumer for one run. Raises ConfigurationError if another one reads it."""
+        if self._claimed is not None and not self._claimed.ended.done():
+            raise ConfigurationError(TWO_READERS)
+        self._claimed = run
+        return run
 
     def drain(self) -> None:
         """Stop at the next batch of each shard: finish what was delivered, checkpoint, release.
 
         A signal handler may call it.
         """
-        self._engine.post(self._drain)
-
-    def _drain(self) -> None:
-        self._engine.value.drain()
-        self._merge.drain()
+        self._engine.post(self._engine.value.drain)
 
     def _before_close(self, consumer: C) -> None:
         consumer.drain()

@@ -20,7 +20,7 @@ from efo.doors.merge import Merge
 from efo.doors.opening import check_stream
 from efo.errors import ConfigurationError
 from efo.kinesis.client import KinesisClient
-from efo.settings import ConsumerSettings, OnServiceError
+from efo.settings import ConsumerSettings, OnServiceError, PositionLike, UntilLike
 
 if TYPE_CHECKING:
     from efo.telemetry.spans import OtelTracing
@@ -36,6 +36,9 @@ class StreamsOptions(TypedDict, total=False):
     application: Required[str]
     leases: StreamLeases
     worker_id: str | None
+    initial_position: PositionLike | None
+    until: UntilLike | None
+    timeout: float | None
     settings: ConsumerSettings | None
     on_service_error: OnServiceError
     refresh_interval: float
@@ -129,6 +132,11 @@ class DoorStreams:
     _merge: Merge
     _clients: Clients
 
+    @property
+    def failure(self) -> str | None:
+        """What ended the consumer, and where; None unless an error did. It may be read after the end."""
+        return self._engine.value.failure
+
     def add(self, stream: str | StreamConfig) -> None:
         """Read a stream too, from now on: see `efo.MultiStreamConsumer.add`. Raises ConfigurationError.
 
@@ -163,9 +171,13 @@ class DoorStreams:
         found = self._engine.side.call(self._engine.value.consumer, stream)
         return StreamConsumer(self._engine.side, self._merge, found)
 
+    def caught_up(self) -> bool:
+        """Return whether all records of all streams that had arrived are acked: see `efo.Consumer.caught_up`."""
+        return self._engine.side.call_or_closed(self._engine.value.caught_up)
+
     def status(self) -> Mapping[str, StreamStatus]:
         """Return the state of each stream by name, those that are being left included."""
-        return self._engine.side.call(self._engine.value.status)
+        return self._engine.side.call_or_closed(self._engine.value.status)
 
 
 def _several(streams: object) -> list[StreamLike]:

@@ -38,6 +38,7 @@ from efo.events.records import (
     SinkRetried,
 )
 from efo.events.shards import (
+    ConsumerFailed,
     HashRangeHoleFound,
     ParentCycleFound,
     ShardFinished,
@@ -77,6 +78,7 @@ __all__ = [
     "CheckpointSaved",
     "ConnectionClosed",
     "ConnectionOpened",
+    "ConsumerFailed",
     "ConsumerOpened",
     "ConsumerReady",
     "DeliveryBlocked",
@@ -147,6 +149,7 @@ Event = (
     WorkerStarted
     | ConsumerOpened
     | ConsumerReady
+    | ConsumerFailed
     | SubscribeAttempted
     | SubscriptionEnded
     | EventReceived

@@ -89,6 +89,18 @@ class ShardStopped(msgspec.Struct, frozen=True):
     detail: str = ""
 
 
+class ConsumerFailed(msgspec.Struct, frozen=True):
+    """An error ended the consumer, or one of many streams: what reads it must look at it, or nothing is read any more.
+
+    `detail`: the text of an error of efo; that of another one may contain data. `places`: where it was raised, the
+    innermost frames last, as "file:line function".
+    """
+
+    error_type: str
+    detail: str
+    places: tuple[str, ...]
+
+
 class ShardIsolated(msgspec.Struct, frozen=True):
     """A shard failed and was isolated: its lease is released, and the other shards go on (rule R11).
 

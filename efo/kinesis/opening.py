@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
-from efo.checks import check_text
+from efo.checks import check_text, shown
 from efo.errors import ConfigurationError
 from efo.kinesis.client import KinesisClient
 from efo.proxy import SETTING, parse_proxy
@@ -18,6 +18,11 @@ def check_stream(stream: object, where: Mapping[str, object]) -> None:
     Raises ConfigurationError.
     """
     given = {name: value for name, value in where.items() if value is not None}
+    if isinstance(stream, AbstractAsyncContextManager):
+        raise ConfigurationError(
+            f"stream={shown(stream)}: a client that is not open: write `async with efo.open_kinesis(...) as kinesis`"
+            " and pass kinesis"
+        )
     if not isinstance(stream, KinesisClient):
         check_text("stream", stream, "the name or ARN of a stream, or a client that open_kinesis made")
     for name, value in given.items():

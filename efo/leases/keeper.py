@@ -117,6 +117,8 @@ class LeaseKeeper:
         self._renewals = Renewals(self._held, self._timing)
         self._workers = 1
         self._scanned_at: float | None = None
+        self.scans_begun: int = 0
+        self.scanned: int = 0  # the number of the last lease scan that has ended
         self._has_scanned = False
         self._is_table_outdated = False
         self._is_acquiring = True
@@ -139,6 +141,10 @@ class LeaseKeeper:
     def scanned_at(self) -> float | None:
         """When the lease table was last read; None before the first lease scan."""
         return self._scanned_at
+
+    def is_of_another(self, lease: Lease) -> bool:
+        """Return whether another worker holds a lease, and was seen to renew it."""
+        return lease.owner not in {None, self._worker_id} and self._expiry.is_alive(lease.key)
 
     def counts(self, now: float) -> LeasesCounted | None:
         """Return the leases by state, and the workers. None: unknown, since the table was not read for too long.
@@ -204,6 +210,7 @@ class LeaseKeeper:
     async def _scan(self) -> None:
         """Scan the lease table, then take and request leases."""
         started = trio.current_time()
+        number = self.scans_begun = self.scans_begun + 1
         with report_store_call(self._observer, "list", ""):
             rows = await self._store.list()
         self._expiry.observe(rows, sent_at=started, received_at=trio.current_time())
@@ -214,7 +221,7 @@ class LeaseKeeper:
         if is_outdated or trio.current_time() >= self._settled_until:
             await trio.lowlevel.checkpoint()  # of many leases, each of these parts is a long step
             await self._assign(rows)
-        self._scanned_at = trio.current_time()
+        self._scanned_at, self.scanned = trio.current_time(), number
         self._observer(self._counted)
         self._on_scan()
 

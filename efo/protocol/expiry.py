@@ -17,6 +17,7 @@ class _Observation:
     lease: Lease
     holder: str | None
     since: float
+    is_renewed: bool  # it changed while this worker looked
 
 
 class Expiry:
@@ -42,7 +43,7 @@ class Expiry:
         for lease in leases:
             known = self._observed.get(lease.key)
             if known is None or (known.lease is not lease and not _is_same(known, lease)):
-                known = _Observation(lease, lease.holder, received_at)
+                known = _Observation(lease, lease.holder, received_at, is_renewed=known is not None)
             observed[lease.key] = known
         self._observed = observed
         self._sent_at = sent_at
@@ -50,6 +51,11 @@ class Expiry:
     def expired(self) -> set[str]:
         """Return the keys of leases whose holder has not renewed them for the fail-over time."""
         return {key for key in self._unchanged(self._failover_time) if self._observed[key].holder is not None}
+
+    def is_alive(self, key: str) -> bool:
+        """Return whether the holder of a lease was seen to renew it, and it has not expired since."""
+        seen = self._observed.get(key)
+        return seen is not None and seen.is_renewed and seen.since + self._failover_time > self._sent_at
 
     def neglected(self) -> set[str]:
         """Return the keys of leases that no worker has renewed or taken for `NEGLECTED_AFTER` fail-over times."""

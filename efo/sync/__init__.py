@@ -3,6 +3,7 @@
     open_consumer   iterate over the batches or records of a stream, and ack them
     consume         read a stream with a plain handler: one call
     consume_streams, open_streams   the same of many streams, which are added and removed while they are read
+    deserialize     handlers of values with types instead of bytes
     open_producer   put records into a stream
 
 Batches, records, settings, policies and errors are those of `efo`.
@@ -11,6 +12,7 @@ Batches, records, settings, policies and errors are those of `efo`.
 from efo.doors.consumer import StreamConsumer
 from efo.doors.streams import StreamLike
 from efo.sync.consumer import Consumer, MultiStreamConsumer
+from efo.sync.deserialize import BatchValueHandler, RecordValueHandler, deserialize, deserialize_record
 from efo.sync.handler import BatchHandler, ExactlyOnceHandler, Flush, Handler, RecordHandler
 from efo.sync.opening import consume, open_consumer
 from efo.sync.processor import ProcessorReader, RecordProcessor
@@ -19,6 +21,7 @@ from efo.sync.streams import StreamTracker, consume_streams, open_streams
 
 __all__ = (
     "BatchHandler",
+    "BatchValueHandler",
     "Consumer",
     "Delivery",
     "ExactlyOnceHandler",
@@ -29,11 +32,14 @@ __all__ = (
     "Producer",
     "RecordHandler",
     "RecordProcessor",
+    "RecordValueHandler",
     "StreamConsumer",
     "StreamLike",
     "StreamTracker",
     "consume",
     "consume_streams",
+    "deserialize",
+    "deserialize_record",
     "open_consumer",
     "open_producer",
     "open_streams",

@@ -19,6 +19,7 @@ from efo.errors import ConfigurationError
 from efo.events import Observer
 from efo.model import Batch, Record
 from efo.protocol.failure import OnError
+from efo.sync.deserialize import RecordValues, ValueHandler
 
 BatchHandler = Callable[[Batch], HandlerResult | None]
 """Processes a batch of user records. When it returns, the batch is acked, unless it returns HOLD."""
@@ -34,8 +35,11 @@ class Handler(TrioHandler):
     The arguments are those of `efo.Handler`. `handler`, `record_handler` and `flush` are plain functions, which may
     block. They are called in the thread that called `run`, one after the other. `threads`: with more than 0, so many
     threads call them instead, for several shards or keys at once. A dead-letter sink is made of a plain function by
-    `efo.in_thread`. `on_error` and `observer` are called in efo's own thread.
+    `efo.in_thread`, a handler of values by `efo.sync.deserialize`. `on_error` and `observer` are called in efo's own
+    thread.
     """
+
+    surface = "efo.sync"
 
     def __init__(
         self,
@@ -102,5 +106,11 @@ def _moved(
         raise ConfigurationError(
             f"{name} {name_of(function)} is async: write `def` for efo.sync, or use efo.aio on asyncio, efo on trio"
         )
+    if isinstance(function, ValueHandler):
+        if isinstance(function, RecordValues) != (name == "record_handler"):
+            raise ConfigurationError(
+                f"{name}: efo.sync.deserialize makes a handler of batches, deserialize_record a record_handler"
+            )
+        return function.on_trio(call)
     check_callable(name, function, f"a function of ({', '.join(parameters)})", *parameters)
     return call(function)

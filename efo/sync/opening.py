@@ -9,7 +9,6 @@ from typing import Unpack
 from efo.doors.opening import consumer_engine
 from efo.doors.options import OpenOptions, Stream
 from efo.protocol.failure import OnError
-from efo.settings import PositionLike, settings_from
 from efo.sync.caller_side import CallerSide
 from efo.sync.consumer import Consumer
 from efo.sync.handler import BatchHandler, Flush, Handler, RecordHandler
@@ -40,16 +39,14 @@ def consume(
     flush: Flush | None = None,
     key_concurrency: int = 1,
     threads: int = 0,
-    initial_position: PositionLike | None = None,
     **options: Unpack[OpenOptions],
 ) -> None:
-    """Read a stream by enhanced fan-out and call a plain handler with each batch, until Ctrl-C.
+    """Read a stream by enhanced fan-out and call a plain handler with each batch, until Ctrl-C or done.
 
     It is `efo.consume` for synchronous code, with the same arguments, and `threads`: see `Handler`. To drain it, or to
     pause and seek, use `open_consumer` and `consumer.run(efo.sync.Handler(handle))`. Raises EfoError, and what the
     handler raises.
     """
-    options["settings"] = settings_from(options.get("settings"), initial_position)
     reader = Handler(
         handler,
         record_handler=record_handler,

@@ -34,3 +34,4 @@ class ProcessorReader(DoorProcessorReader):
 
     processor_type = RecordProcessor
     are_async = False
+    surface = "efo.sync"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Self
 
 from efo.checks import check_type
+from efo.consumer.handlers.surfaces import check_surface
 from efo.doors.engine import Engine, Run
 from efo.doors.reading import C, DoorReading
 from efo.model import Batch, Record
@@ -30,6 +31,7 @@ class CallerReading(DoorReading[C]):
         self._turn = threading.Lock()  # which each thread that iterates has while it waits
         self._merge.on_change = self._notify
         self._has_ended = False
+        self._cursors: dict[int, _Cursor] = {}  # of the threads that take single records
 
     def run(self, reader: Handler | ProcessorReader) -> None:
         """Read shards until `drain`, which another thread or a signal handler calls: as `efo.Consumer.run`.
@@ -38,10 +40,11 @@ class CallerReading(DoorReading[C]):
         stops: its batch is not acked, what was acked is saved, and KeyboardInterrupt is raised. Raises what the handler
         raises, and EfoError.
         """
-        expected = "an efo.sync.Handler or an efo.sync.ProcessorReader"
+        check_surface(reader, "efo.sync")
+        expected = "efo.sync.Handler(handler) or efo.sync.ProcessorReader(Processor)"
         check_type("reader", reader, (Handler, ProcessorReader), expected)
-        run = Run[None](self._engine.post)
-        self._side.serve(run, lambda: self._engine.begin(run, self._engine.value.run, reader))
+        run = self._claim(Run[None](self._engine.post))
+        self._side.serve(run, lambda: self._engine.begin(run, self._engine.value.run, reader.__call__))
 
     def __iter__(self) -> Self:
         """Iterate over the batches of all shards. It ends when the consumer drains, and may be continued.
@@ -53,6 +56,10 @@ class CallerReading(DoorReading[C]):
         return self
 
     def __next__(self) -> Batch:
+        cursor = self._cursors.pop(threading.get_ident(), None)
+        return self._next_whole() if cursor is None or cursor.is_at_end else cursor.batch
+
+    def _next_whole(self) -> Batch:
         self._side.check_process()  # in a forked child, a thread that is not there may have the lock
         thread = threading.get_ident()
         with self._turn:
@@ -81,12 +88,60 @@ class CallerReading(DoorReading[C]):
         self._side.trio_side.at_end_of_step(self._bell.ring)
 
     def _begin(self) -> Run[None]:
-        self._iteration = self._engine.run(self._engine.value.run, self._merge.read)
+        self._iteration = self._claim(Run[None](self._engine.post))
+        self._engine.begin(self._iteration, self._engine.value.run, self._merge.read)
         self._iteration.ended.add_done_callback(lambda _ended: self._bell.ring())
         return self._iteration
 
     def records(self) -> Iterator[tuple[Record, Batch]]:
-        """Iterate over the records of all shards, each with its batch: then `consumer.ack_record(batch, record)`."""
-        for batch in self:
-            for record in batch:
-                yield record, batch
+        """Iterate over the records of all shards, each with its batch: then `consumer.ack_record(batch, record)`.
+
+        A loop that is left within a batch is continued at its next record, by the next `records()` of this thread, or
+        of any if this one has ended. An iteration over batches has the whole batch again.
+        """
+        return _Records(self._next_record)
+
+    def _next_record(self) -> tuple[Record, Batch]:
+        cursor = self._cursors.get(threading.get_ident())
+        if cursor is None or cursor.is_at_end:
+            cursor = self._cursors[threading.get_ident()] = self._abandoned_cursor() or _Cursor(self._next_whole())
+        # No call comes after the next step, so that Ctrl-C does not come between it and the caller.
+        record, batch = cursor.batch.records[cursor.next], cursor.batch
+        cursor.next += 1
+        return record, batch
+
+    def _abandoned_cursor(self) -> _Cursor | None:
+        """Return a batch that a thread has left which does not exist any more."""
+        alive = {thread.ident for thread in threading.enumerate()}
+        for thread in [ident for ident in list(self._cursors) if ident not in alive]:
+            if (cursor := self._cursors.pop(thread, None)) is not None and not cursor.is_at_end:
+                return cursor
+        return None
+
+
+class _Cursor:
+    """A batch whose records are taken one by one. `next`: the index of the next one."""
+
+    __slots__ = ("batch", "next")
+
+    def __init__(self, batch: Batch) -> None:
+        self.batch = batch
+        self.next = 0
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether all of its records were taken."""
+        return self.next == len(self.batch.records)
+
+
+class _Records:
+    """An iteration over records. It keeps nothing itself, so it may be left anywhere."""
+
+    def __init__(self, take: Callable[[], tuple[Record, Batch]]) -> None:
+        self._take = take
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> tuple[Record, Batch]:
+        return self._take()

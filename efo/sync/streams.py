@@ -11,7 +11,6 @@ from efo.consumer.handlers.in_thread import in_thread
 from efo.doors.streams import Clients, StreamLike, StreamsOptions, streams_engine
 from efo.errors import ConfigurationError
 from efo.protocol.failure import OnError
-from efo.settings import PositionLike, settings_from
 from efo.sync.caller_side import CallerSide
 from efo.sync.consumer import MultiStreamConsumer
 from efo.sync.handler import BatchHandler, Flush, Handler, RecordHandler
@@ -57,10 +56,9 @@ def consume_streams(
     flush: Flush | None = None,
     key_concurrency: int = 1,
     threads: int = 0,
-    initial_position: PositionLike | None = None,
     **options: Unpack[StreamsOptions],
 ) -> None:
-    """Read many streams and call a plain handler with each batch, until Ctrl-C. `batch.stream` is its stream.
+    """Read many streams and call a plain handler with each batch, until Ctrl-C or done. `batch.stream` is its stream.
 
     It is `efo.consume_streams` for synchronous code, with the same arguments, and `threads`: see `Handler`; they are
     those of all streams. To add and remove streams, use `open_streams`. Raises EfoError, and what the handler and a
@@ -74,6 +72,5 @@ def consume_streams(
         key_concurrency=key_concurrency,
         threads=threads,
     )
-    options["settings"] = settings_from(options.get("settings"), initial_position)
     with open_streams(streams, **options) as consumer:
         consumer.run(reader)

@@ -13,6 +13,7 @@ from efo.events import (
     AcksOverdue,
     AggregateDamaged,
     ConnectionClosed,
+    ConsumerFailed,
     ConsumerReady,
     DistributionChanged,
     Event,
@@ -73,7 +74,7 @@ class LoggingObserver:
     Warnings: polling in place of enhanced fan-out; records that were skipped, dead-lettered or lost to retention,
     handlers that failed, damaged aggregates, lost leases, overdue acks; and the beginning and the end of each outage
     of Kinesis or of the lease store; a stream whose record distribution strategy was changed under a producer that
-    depends on it. Errors: isolated shards and streams, shards that stopped by a failure, and
+    depends on it. Errors: what ended the consumer, isolated shards and streams, shards that stopped by a failure, and
     records that a producer gave up. Info: the life of shards and of the fan-out consumer. Other events are not
     logged. No line contains data or a partition key.
 
@@ -141,6 +142,12 @@ def _at(change: OutageBegan | OutageChanged) -> str:
 def _do(error_type: str) -> str:
     """Return the remedy as the end of a line; empty if there is none."""
     return f"; {text}" if (text := remedy(error_type)) else ""
+
+
+def _consumer_failed(event: ConsumerFailed) -> Line:
+    where = f" at {', called at '.join(reversed(event.places))}" if event.places else ""
+    what = f"{event.error_type}{where}{_because(event.detail)}"
+    return logging.ERROR, f"the consumer was ended by {what}; it reads nothing until it is opened again"
 
 
 def _lease_lost(event: LeaseLost) -> Line:
@@ -225,6 +232,7 @@ def _because(detail: str) -> str:
 
 
 _LINES: Final[dict[type, Callable[[Any], Line]]] = {
+    ConsumerFailed: _consumer_failed,
     ConsumerReady: lambda e: (
         logging.INFO,
         f"the fan-out consumer {e.name} is ACTIVE{' (registered now)' if e.registered else ''}",

@@ -86,8 +86,8 @@ PERTURBED: Final[Mapping[str, Constant]] = {
     "efo.protocol.expiry.NEGLECTED_AFTER": Constant((2, 5)),
     "efo.protocol.throughput.SMOOTHING": Constant((10.0, 60.0), ("efo.leases.keeper",)),
     # what is reported
-    "efo.consumer.shard_stream.OVERDUE_BATCHES": Constant((2, 10)),
-    "efo.consumer.shard_stream.OVERDUE_AFTER": Constant((1.0, 30.0)),
+    "efo.consumer.in_flight.OVERDUE_BATCHES": Constant((2, 10)),
+    "efo.consumer.in_flight.OVERDUE_AFTER": Constant((1.0, 30.0)),
     "efo.protocol.reading.OVERDUE_AFTER": Constant((2.0, 30.0)),
     "efo.protocol.reading.QUIET_AFTER": Constant((6.0, 60.0)),
     "efo.kinesis.shard_subscription.MIN_BLOCKED": Constant((0.001, 0.1)),

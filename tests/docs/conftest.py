@@ -28,15 +28,15 @@ def kinesis() -> Iterator[FakeKinesisThread]:
 
 
 @pytest.fixture
-def reader(kinesis: FakeKinesisThread, tmp_path: Path) -> dict[str, str]:
-    """Return the environment of a reader, in whose directory `tmp_path` are the example configurations."""
+def reader(kinesis: FakeKinesisThread, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Return the environment of a reader with an empty home, in whose directory are the example configurations."""
     shutil.copytree(ROOT / "config", tmp_path / "config")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("EFO_", "AWS_", "OTEL_"))}
     return {
         **kept,
         **kinesis.environment,
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "HOME": str(tmp_path),
+        "HOME": str(tmp_path_factory.mktemp("home")),
         "PYTHONUNBUFFERED": "1",
         "EFO_SERVICE__PORT": str(free_port()),
     }

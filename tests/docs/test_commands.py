@@ -48,6 +48,8 @@ def test_the_commands_do_what_the_page_says(page, reader, tmp_path):
         "4567": str(free_port()),
         "efo doctor ": "efo doctor --timeout 60 ",  # the machine may be busy
     }
+    if any(one.command and one.command.text.startswith("export AWS_") for one in PAGES[page]):
+        reader = {name: value for name, value in reader.items() if not name.startswith("AWS_")}  # the page sets them
     with Shell(tmp_path, reader, here) as shell:
         for example in PAGES[page]:
             if example.command is None:

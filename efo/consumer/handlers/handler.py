@@ -54,6 +54,7 @@ class Handler:
     Raises ConfigurationError.
     """
 
+    surface = "efo"  # where its functions run
     _batch_parameters: ClassVar[tuple[str, ...]] = ("batch",)
     """What `handler` is called with, for messages."""
 

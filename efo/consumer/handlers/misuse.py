@@ -83,7 +83,10 @@ def _misuse(error: Exception, batch: Batch | None) -> str | None:
         return text
     match error:
         case TypeError() | RuntimeError() if any(sign in text for sign in _ON_TRIO) and not _is_data(error):
-            return f"it does not fit trio, on which efo runs: {text.partition('.')[0]}"
+            return (
+                "trio and asyncio are mixed: what efo.aio calls runs on asyncio, what efo calls on trio, and what "
+                f"efo.sync calls on neither: {text.partition('.')[0]}"
+            )
         case _:
             return None
 

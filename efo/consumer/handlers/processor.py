@@ -106,6 +106,7 @@ class ProcessorReader:
     processor_type: type = RecordProcessor
     are_async = True
     takes_kcl_classes = True
+    surface = "efo"  # where the methods run
 
     def __init__(
         self,

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from typing import Final, Literal
 
 import trio
 
 from efo.checks import check_async
-from efo.consumer.consumer import Consumer
+from efo.consumer.consumer import TWO_READERS, Consumer
+from efo.consumer.ending import drain_after, failure_of
+from efo.consumer.handlers.surfaces import check_no_handler, check_surface
 from efo.consumer.shard_task import ShardReader
 from efo.consumer.status import ConsumerStatus
 from efo.consumer.streams.config import (
@@ -35,9 +37,10 @@ from efo.exception_groups import collapse_groups
 from efo.settings import ConsumerSettings, OnServiceError
 from efo.telemetry.held_back import HeldBack
 
-StreamState = Literal["opening", "reading", "leaving", "isolated"]
+StreamState = Literal["opening", "reading", "leaving", "isolated", "complete"]
 """`opening`: its fan-out consumer, its leases and its shards are looked up. `leaving`: it is drained, because it was
-removed or changed. `isolated`: the service rejects it, and it is tried again later."""
+removed or changed. `isolated`: the service rejects it, and it is tried again later. `complete`: it was read up to
+where the consumer is to end."""
 
 _OF_THE_STREAM = (ServiceError, TransportError, ConsumerNotActiveError, ConsumerNotFoundError, StreamRecreatedError)
 """The errors that `on_service_error="isolate"` keeps to their stream."""
@@ -69,6 +72,19 @@ class _Stream:
         self.woken = trio.Event()
         self.refused_since: float | None = None
         self.refusals = 0
+        self.was_caught_up: bool | None = None  # when it was complete
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether everything was delivered up to where the consumer is to end."""
+        return self.was_caught_up is not None or (self.consumer is not None and self.consumer.is_complete)
+
+    @property
+    def is_caught_up(self) -> bool:
+        """Whether everything was acked up to there, or up to the tip."""
+        if self.was_caught_up is not None:
+            return self.was_caught_up
+        return self.consumer is not None and self.consumer.caught_up()
 
     def leave(self) -> None:
         """Stop what runs: finish what was delivered, or give up what is not open yet."""
@@ -87,6 +103,7 @@ class MultiStreamConsumer:
     """Reads many streams, each with its own shards, leases and fan-out consumer. Made by `open_streams`.
 
     Each stream is opened, drained and removed without touching the others. `settings`: those of all streams.
+    `failure`: what ended it, and where; None unless an error did.
     """
 
     def __init__(
@@ -99,8 +116,15 @@ class MultiStreamConsumer:
         on_service_error: OnServiceError,
         retry_after: float,
         observer: Callable[[str], Observer],
+        timeout: float | None = None,
     ) -> None:
+        self.failure: str | None = None
+        self.on_end: Callable[[], object] = lambda: None
+        self._token = trio.lowlevel.current_trio_token()
         self._observer = observer
+        self._timeout = timeout
+        self._is_tracked = not callable(streams)  # the tracker has named streams
+        self._ended: dict[str, bool] = {}  # streams that are no longer read, and whether all of each was acked
         self._tracker: StreamTracker | None = streams if callable(streams) else None
         self._open = open_stream
         self._settings = settings
@@ -146,8 +170,10 @@ class MultiStreamConsumer:
             raise ConfigurationError(f"the stream {stream!r} is not read: {', '.join(self.streams) or 'none'} are")
         known.wanted = None
         known.leave()
+        self._ended.pop(stream, None)
         if self._nursery is None:
             del self._streams[stream]
+        self._end_if_complete()
 
     def update(self, streams: Iterable[StreamLike]) -> None:
         """Read exactly these streams from now on. Those that stay as they are go on. Raises as `add` does."""
@@ -186,11 +212,17 @@ class MultiStreamConsumer:
         error of the service, unless `on_service_error` is "isolate". Then the stream is tried again later. What was
         acked is checkpointed in any case. Raises what the reader and the tracker raise, and EfoError.
         """
+        check_surface(reader, "efo")
+        check_no_handler(reader, "efo")
         check_async(reader, "reader", "shard")
+        if self._nursery is not None:
+            raise ConfigurationError(TWO_READERS)
         self._reader = reader
         try:
             with collapse_groups():
                 async with trio.open_nursery() as background:
+                    if self._timeout is not None:
+                        background.start_soon(drain_after, self._timeout, self)
                     async with trio.open_nursery() as self._nursery:
                         if self._tracker is not None:  # its first call may hang, and a drain must not wait for it
                             background.start_soon(self._track, self._tracker)
@@ -198,14 +230,43 @@ class MultiStreamConsumer:
                             self._start(name, stream)
                         await self._draining.wait()
                     background.cancel_scope.cancel()
+        except Exception as error:
+            if self.failure is None:
+                event = failure_of(error)
+                self.failure = f"{event.error_type} at {event.places[-1]}" if event.places else event.error_type
+            raise
         finally:
             self._nursery = None
 
     def drain(self) -> None:
-        """Stop all streams at the next batch of each shard: finish what was delivered, checkpoint, release."""
+        """Stop all streams at the next batch of each shard: finish what was delivered, checkpoint, release.
+
+        Any thread may call it.
+        """
+        if not trio.lowlevel.in_trio_run() or trio.lowlevel.current_trio_token() is not self._token:
+            with suppress(trio.RunFinishedError):
+                self._token.run_sync_soon(self.drain)
+            return
         self._draining.set()
         for stream in self._streams.values():
             stream.leave()
+        self.on_end()
+
+    def caught_up(self) -> bool:
+        """Return whether all records of all streams that had arrived are acked: see `Consumer.caught_up`."""
+        if self._nursery is None:
+            return bool(self._ended) and all(self._ended.values())
+        wanted = [stream for stream in self._streams.values() if stream.wanted is not None]
+        return self._is_tracked and bool(wanted) and all(stream.is_caught_up for stream in wanted)
+
+    def _end_if_complete(self) -> None:
+        """End when all streams were read up to where the consumer is to end: what was delivered is still processed."""
+        wanted = [stream for stream in self._streams.values() if stream.wanted is not None]
+        if wanted and self._is_tracked and not self._draining.is_set() and all(stream.is_complete for stream in wanted):
+            self._draining.set()
+            for stream in wanted:
+                stream.woken.set()
+            self.on_end()
 
     def _refuse_drained(self, call: str) -> None:
         if self._draining.is_set():
@@ -223,6 +284,8 @@ class MultiStreamConsumer:
             if self._draining.is_set():
                 return
             self.update(streams)
+            self._is_tracked = True
+            self._end_if_complete()
             await trio.sleep(self._refresh_interval)
 
     async def _keep(self, name: str, stream: _Stream) -> None:
@@ -232,6 +295,9 @@ class MultiStreamConsumer:
                 stream.woken = trio.Event()
                 try:
                     await self._read(config, stream)
+                    if stream.was_caught_up is not None and not self._draining.is_set():
+                        await stream.woken.wait()
+                        stream.was_caught_up = None
                 except _OF_THE_STREAM as error:
                     if not self._isolates:
                         raise
@@ -280,16 +346,22 @@ class MultiStreamConsumer:
             stream.opening = opening
             async with self._open(config, observed) as consumer:
                 stream.consumer, stream.opening = consumer, None
+                consumer.on_end = self._end_if_complete
                 if stream.refused_since is None:
                     stream.error = None
                 try:
                     await consumer.run(self._reader)
                 finally:
-                    stream.consumer = None
+                    is_complete = consumer.is_complete
+                    stream.consumer, self._ended[config.name] = None, consumer.caught_up()
+                if is_complete and stream.wanted == config:
+                    stream.was_caught_up = self._ended[config.name]
 
     def _status_of(self, stream: _Stream) -> StreamStatus:
         is_leaving = stream.wanted is None or self._draining.is_set() or stream.woken.is_set()
         state: StreamState = "opening" if stream.consumer is None else "reading"
+        if stream.was_caught_up is not None:
+            state = "complete"
         if stream.error is not None:
             state = "isolated"
         if is_leaving:

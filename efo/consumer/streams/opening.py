@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 import trio
 
 from efo.arn import parse_stream
-from efo.checks import check_callable, check_number, check_text, check_type, shown
+from efo.checks import check_callable, check_number, check_text, shown
 from efo.consumer.consumer import Consumer
 from efo.consumer.handlers.handler import BatchHandler, Flush, Handler, RecordHandler
 from efo.consumer.opening import Shared, check_arguments, open_sharing
@@ -27,6 +27,7 @@ from efo.consumer.streams.consumer import MultiStreamConsumer
 from efo.consumer.streams.leases import LeasesOf, StreamLeases, open_lease_stores
 from efo.consumer.worker_id import worker_slot
 from efo.errors import ConfigurationError
+from efo.event_loops import require_trio
 from efo.events import Observer
 from efo.exception_groups import collapse_groups
 from efo.kinesis.client import KinesisClient
@@ -34,7 +35,8 @@ from efo.kinesis.opening import open_client
 from efo.kinesis.subscribe_limiter import SubscribeLimiter
 from efo.protocol.failure import OnError
 from efo.protocol.joint_assignment import JointAssignment
-from efo.settings import ConsumerSettings, OnServiceError, PositionLike, settings_from
+from efo.protocol.until import Until
+from efo.settings import ConsumerSettings, OnServiceError, PositionLike, UntilLike, check_ending, settings_from
 from efo.telemetry.log import LOGGER, LoggingObserver
 
 if TYPE_CHECKING:
@@ -60,6 +62,9 @@ async def open_streams(
     application: str,
     leases: StreamLeases = "efo-leases.sqlite",
     worker_id: str | None = None,
+    initial_position: PositionLike | None = None,
+    until: UntilLike | None = None,
+    timeout: float | None = None,  # noqa: ASYNC109 - it drains, and cancels nothing
     settings: ConsumerSettings | None = None,
     on_service_error: OnServiceError = "stop",
     refresh_interval: float = 60.0,
@@ -84,9 +89,10 @@ async def open_streams(
     `observer`: a function that returns the observer of a stream, by its name; it is called once for each. By default,
     events go to the logger `efo.STREAM`. The other arguments are those of `consume`. Raises EfoError.
     """
-    settings = ConsumerSettings() if settings is None else settings
+    require_trio("efo.open_streams")
+    settings = settings_from(settings, initial_position)
+    end = check_ending(until, timeout)
     check_text("application", application, "a name for the group of workers that share the shards")
-    check_type("settings", settings, ConsumerSettings, "a ConsumerSettings, or None")
     check_number("refresh_interval", refresh_interval, unit=" seconds")
     check_callable("observer", observer, "a function that returns the observer of a stream by its name", "stream")
     observer = cache(observer)
@@ -115,6 +121,7 @@ async def open_streams(
             tracing=tracing,
             leases_of=leases_of,
             limiter=limiter,
+            until=end,
         )
         consumer = MultiStreamConsumer(
             streams,
@@ -124,6 +131,7 @@ async def open_streams(
             on_service_error=on_service_error,
             retry_after=settings.shard_cooldown,
             observer=observer,
+            timeout=timeout,
         )
         with collapse_groups():
             async with trio.open_nursery() as nursery:
@@ -147,6 +155,7 @@ class _Opener:
         tracing: OtelTracing | None,
         leases_of: LeasesOf,
         limiter: SubscribeLimiter,
+        until: Until | None,
     ) -> None:
         self._application = application
         self._worker_id = worker_id
@@ -157,6 +166,7 @@ class _Opener:
         self._tracing = tracing
         self._leases_of = leases_of
         self._limiter = limiter
+        self._until = until
         self._joint = JointAssignment()
         self._openings = defaultdict[str | None, trio.CapacityLimiter](lambda: trio.CapacityLimiter(OPENINGS))
 
@@ -184,6 +194,7 @@ class _Opener:
                         on_service_error=self._on_service_error,
                         observer=observer,
                         tracing=self._tracing,
+                        until=self._until,
                     )
                 )
             yield consumer
@@ -211,6 +222,8 @@ async def consume_streams(
     flush: Flush | None = None,
     key_concurrency: int = 1,
     initial_position: PositionLike | None = None,
+    until: UntilLike | None = None,
+    timeout: float | None = None,  # noqa: ASYNC109 - it drains, and cancels nothing
     settings: ConsumerSettings | None = None,
     leases: StreamLeases = "efo-leases.sqlite",
     worker_id: str | None = None,
@@ -230,7 +243,7 @@ async def consume_streams(
     `consume`. With `nursery.start` it returns the MultiStreamConsumer, to add and remove streams. Raises EfoError, and
     what the handler and a tracker raise.
     """
-    settings = settings_from(settings, initial_position)
+    require_trio("efo.consume_streams")
     reader = Handler(
         handler, record_handler=record_handler, on_error=on_error, flush=flush, key_concurrency=key_concurrency
     )
@@ -239,6 +252,9 @@ async def consume_streams(
         application=application,
         leases=leases,
         worker_id=worker_id,
+        initial_position=initial_position,
+        until=until,
+        timeout=timeout,
         settings=settings,
         on_service_error=on_service_error,
         refresh_interval=refresh_interval,

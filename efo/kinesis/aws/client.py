@@ -15,6 +15,7 @@ from efo.aws.credentials import CredentialSource
 from efo.aws.refusals import Refusals
 from efo.aws.role import AssumedRole
 from efo.aws.variables import check_variables
+from efo.event_loops import require_trio
 from efo.exception_groups import collapse_groups
 from efo.kinesis.aws.connector import Connector
 from efo.kinesis.aws.control_plane import AwsControlPlane
@@ -80,6 +81,7 @@ async def open_kinesis(
     `http://[USER:PASSWORD@]HOST:PORT` or `https://`; "" is none. By default the environment says it, in HTTPS_PROXY,
     HTTP_PROXY and NO_PROXY as botocore reads them. Raises ConfigurationError.
     """
+    require_trio("efo.open_kinesis", "the stream's name, or efo.open_kinesis(...) without `async with`, as the stream")
     name, arn_region = parse_stream(stream)
     endpoint = endpoint_of(
         stream, region=region, endpoint_url=endpoint_url, ca_file=ca_file, profile=profile, proxy_url=proxy_url

@@ -23,6 +23,7 @@ from efo.events import (
     CheckpointSaved,
     ConnectionClosed,
     ConnectionOpened,
+    ConsumerFailed,
     ConsumerOpened,
     ConsumerReady,
     DeliveryBlocked,
@@ -291,7 +292,7 @@ def severity_of(event: Event) -> int:
     Failed calls of Kinesis and of the lease store are DEBUG: the outage of which they are a part has its own lines.
     """
     match event:
-        case ShardStopped(error_type=str()) | ParentCycleFound() | RecordsNotDelivered():
+        case ShardStopped(error_type=str()) | ParentCycleFound() | RecordsNotDelivered() | ConsumerFailed():
             return logging.ERROR
         case (
             AcksOverdue()
@@ -326,6 +327,7 @@ _NAMES: Final[dict[type, str]] = {
     WorkerStarted: "worker_started",
     ConsumerOpened: "consumer_opened",
     ConsumerReady: "consumer_ready",
+    ConsumerFailed: "consumer_failed",
     SubscribeAttempted: "subscribe_attempted",
     SubscriptionEnded: "subscription_ended",
     EventReceived: "event_received",

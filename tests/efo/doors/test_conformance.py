@@ -8,22 +8,10 @@ import pytest
 
 import efo
 from efo import events
-from tests.efo.doors.programs import PROGRAMS, STREAM, WITH_POLICY, World, hash_of, use_virtual_time
-
-
-@pytest.fixture(autouse=True)
-def virtual_time(monkeypatch):
-    use_virtual_time(monkeypatch)
-
-
-@pytest.fixture(params=PROGRAMS.values(), ids=[name.replace(" ", "-") for name in PROGRAMS])
-def program(request):
-    return request.param
-
-
-@pytest.fixture(params=WITH_POLICY.values(), ids=[name.replace(" ", "-") for name in WITH_POLICY])
-def program_with_policy(request):
-    return request.param
+from efo.protocol.aggregation import Entry, aggregate
+from efo.testing.faults import Refuse, Reset
+from efo.testing.faults.script import FaultScript, When
+from tests.efo.doors.programs import STREAM, World, hash_of
 
 
 def numbers(batch):
@@ -50,6 +38,7 @@ class Reader:
         return found
 
 
+@pytest.mark.promise("R1 order")
 def test_each_record_is_delivered_once_and_those_of_a_key_in_order(program):
     world, reader = World(shards=3), Reader(60)
     world.put(*range(60))
@@ -58,6 +47,7 @@ def test_each_record_is_delivered_once_and_those_of_a_key_in_order(program):
     assert all(found == sorted(found) for found in reader.by_key().values())
 
 
+@pytest.mark.promise("R2 end of a shard")
 def test_children_follow_the_end_of_their_parent_and_it_is_finished(program):
     world, reader = World(shards=1), Reader(40)
     world.put(*range(20))
@@ -78,6 +68,7 @@ def test_children_follow_the_end_of_their_parent_and_it_is_finished(program):
     assert set(parent.children) <= set(leases)
 
 
+@pytest.mark.promise("R3 progress")
 def test_what_is_acked_is_not_repeated_by_the_next_consumer(program):
     world = World(shards=1)
     world.put(*range(10))
@@ -92,6 +83,7 @@ def test_what_is_acked_is_not_repeated_by_the_next_consumer(program):
     assert (sorted(first.got), second.got) == (list(range(10)), [10])
 
 
+@pytest.mark.promise("R3 at least once")
 def test_what_is_not_acked_is_delivered_again(program):
     world, second = World(shards=1), Reader(10)
     world.put(*range(10))
@@ -108,6 +100,7 @@ def test_what_is_not_acked_is_delivered_again(program):
     assert sorted(second.got) == list(range(10))
 
 
+@pytest.mark.promise("R11 failure stops")
 def test_a_failure_stops_everything_and_keeps_what_was_acked(program):
     world, second = World(shards=1), Reader(1)
     world.put(0)
@@ -130,6 +123,7 @@ def test_a_failure_stops_everything_and_keeps_what_was_acked(program):
     assert second.got == [1]
 
 
+@pytest.mark.promise("R9 back-pressure")
 def test_a_slow_application_has_one_batch_of_a_shard_and_one_that_waits(program):
     world = World(shards=2, event_records=1)
     world.put(*range(40))
@@ -149,6 +143,7 @@ def test_a_slow_application_has_one_batch_of_a_shard_and_one_that_waits(program)
     assert max(delivered) <= 3  # one of this shard, two of the other
 
 
+@pytest.mark.promise("R14 cancellation")
 def test_an_interrupted_program_releases_its_leases_and_repeats_what_it_did_not_ack(program, request):
     if "threads" in request.node.name:
         pytest.skip("a thread is not interrupted: the signal reaches the main thread, see test_signals.py")
@@ -168,6 +163,7 @@ def test_an_interrupted_program_releases_its_leases_and_repeats_what_it_did_not_
     assert sorted(second.got) == list(range(10))
 
 
+@pytest.mark.promise("R12 own position")
 def test_a_seek_repeats_from_its_place_and_old_acks_have_no_effect(program):
     world, got = World(shards=1), []
     world.put(*range(10))
@@ -184,6 +180,7 @@ def test_a_seek_repeats_from_its_place_and_old_acks_have_no_effect(program):
     assert got == [*range(10), *range(10)]
 
 
+@pytest.mark.promise("pause and resume")
 def test_a_paused_shard_delivers_nothing_until_it_is_resumed(program):
     world, story = World(shards=2), []
     world.put(*range(20))
@@ -212,6 +209,7 @@ def paused_shard_is_silent(story):
     return story[0] not in story[1:resumed] and story[0] in story[resumed:]
 
 
+@pytest.mark.promise("unknown shards")
 def test_an_unknown_shard_is_refused(program):
     world, errors = World(shards=1), []
     world.put(0)
@@ -228,6 +226,7 @@ def test_an_unknown_shard_is_refused(program):
     assert len(errors) == 3
 
 
+@pytest.mark.promise("R11 failure policy")
 def test_only_the_poison_record_is_skipped(program_with_policy):
     world, got = World(shards=1), []
     world.put(*range(8))
@@ -248,6 +247,7 @@ def test_only_the_poison_record_is_skipped(program_with_policy):
     assert skipped.error_type == "ValueError"
 
 
+@pytest.mark.promise("misuse is told")
 def test_a_handler_that_misuses_efo_is_never_skipped(program_with_policy):
     world = World(shards=1)
     world.put(0)
@@ -259,6 +259,7 @@ def test_a_handler_that_misuses_efo_is_never_skipped(program_with_policy):
         program_with_policy(world, misuse, on_error=efo.FailurePolicy(then="skip"))
 
 
+@pytest.mark.promise("status")
 def test_the_status_names_the_worker_and_its_shards(program):
     world, seen = World(shards=1), []
     world.put(0)
@@ -273,3 +274,48 @@ def test_the_status_names_the_worker_and_its_shards(program):
     program(world, look)
     ((worker, (shard,), of_batch),) = seen
     assert (worker, shard) == ("worker", of_batch)
+
+
+@pytest.mark.promise("R4 resubscribe")
+def test_a_subscription_that_is_cut_continues_without_loss_and_without_repetition(program):
+    world, reader = World(shards=2, event_records=3), Reader(60)
+    world.faults = FaultScript([(Reset(), When(nth=3, times=4))])
+    world.put(*range(60))
+    program(world, reader)
+    assert sorted(reader.got) == list(range(60))
+    assert any(isinstance(event, events.SubscriptionEnded) and event.error_type for event in world.seen)
+
+
+@pytest.mark.promise("R13 consumers stay")
+def test_the_fan_out_consumer_is_registered_and_stays(program):
+    world, known = World(shards=1), []
+    world.put(0)
+
+    def read(consumer, _batch):
+        known.append(world.call(lambda fake: fake.register(STREAM, "another").name))
+        consumer.drain()
+        return True
+
+    program(world, read)
+    registered = [event for event in world.seen if isinstance(event, events.ConsumerReady)]
+    assert [(event.name, event.registered) for event in registered] == [("app", True)]
+    assert known == ["another"]
+
+
+@pytest.mark.promise("R16 outages pass")
+def test_an_outage_of_the_service_is_waited_for(program):
+    world, reader = World(shards=2, event_records=5), Reader(40)
+    refused = (Refuse("InternalFailure", status=500), When(nth=1, times=4))
+    world.faults = FaultScript([refused, (Reset(), When(nth=2, times=2))])
+    world.put(*range(40))
+    program(world, reader)
+    assert sorted(reader.got) == list(range(40))
+
+
+@pytest.mark.promise("R17 aggregates")
+def test_user_records_of_an_aggregate_are_delivered_each(program):
+    world, reader = World(shards=1), Reader(3)
+    data = aggregate(Entry("key", str(number).encode()) for number in range(3))
+    world.before.append(lambda fake: fake.put(STREAM, "key", data))
+    program(world, reader)
+    assert reader.got == [0, 1, 2]

@@ -59,7 +59,7 @@ def test_an_exception_about_efos_own_objects_is_misuse(function):
 async def test_awaiting_asyncio_on_trio_is_misuse():
     with pytest.raises((TypeError, RuntimeError)) as raised:
         await asyncio.sleep(0.01)
-    assert "does not fit trio" in (misuse_of_efo(raised.value) or "")
+    assert "trio and asyncio are mixed" in (misuse_of_efo(raised.value) or "")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""Every form in which a program may be written, crossed with what holds in each."""
