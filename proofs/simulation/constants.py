@@ -89,6 +89,7 @@ PERTURBED: Final[Mapping[str, Constant]] = {
     "efo.consumer.in_flight.OVERDUE_BATCHES": Constant((2, 10)),
     "efo.consumer.in_flight.OVERDUE_AFTER": Constant((1.0, 30.0)),
     "efo.protocol.reading.OVERDUE_AFTER": Constant((2.0, 30.0)),
+    "efo.consumer.in_flight.SLOW_AFTER": Constant((5.0, 300.0)),
     "efo.protocol.reading.QUIET_AFTER": Constant((6.0, 60.0)),
     "efo.kinesis.shard_subscription.MIN_BLOCKED": Constant((0.001, 0.1)),
 }
@@ -103,6 +104,7 @@ FIXED: Final[Mapping[str, tuple[str, ...]]] = {
     "R4: a time takes along the shards that ended up to 5 s before it, as users are told": (
         "efo.consumer.shard_sync.MARGIN",
     ),
+    "no world ends by itself: `make forms` does": ("efo.protocol.until.SLACK",),
     "R6: the limits of AWS, and the turns of renewals": (
         "efo.protocol.pacing.SHARD_INTERVAL",
         "efo.protocol.pacing.TAKE_OVER_AFTER",

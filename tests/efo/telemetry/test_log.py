@@ -15,6 +15,11 @@ from efo.telemetry.log import LoggingObserver
 SHARD = "shardId-000000000000"
 LOGGED = [
     (events.ConsumerReady("billing", "arn", True), logging.INFO, "billing is ACTIVE (registered now)"),
+    (
+        events.ConsumerFailed("ValueError", "", ("app.py:3 main", "billing.py:7 handle")),
+        logging.ERROR,
+        "ended by ValueError at billing.py:7 handle, called at app.py:3 main; it reads nothing",
+    ),
     (events.SubscribeAttempted(SHARD, 0.0, 0.1, "transport", "no route"), logging.WARNING, "of Kinesis began at shard"),
     (events.SubscriptionEnded(SHARD, 3.0, "silence", "no data"), logging.WARNING, "outage of Kinesis began"),
     (
