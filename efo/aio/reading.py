@@ -47,8 +47,8 @@ class LoopReading(DoorReading[C]):
             check_surface(reader, "efo.aio")
             on_trio = reader.__call__
         else:
-            check_no_handler(reader, "efo.aio")
             check_async(reader, "reader", "shard")
+            check_no_handler(reader, "efo.aio")
             on_trio = trio_reader(reader)
         run = self._claim(Run[None](self._engine.post))
         self._engine.begin(run, self._engine.value.run, on_trio)

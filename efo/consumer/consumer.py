@@ -155,8 +155,8 @@ class Consumer:
         the reader raises, and EfoError.
         """
         check_surface(reader, "efo")
-        check_no_handler(reader, "efo")
         check_async(reader, "reader", "shard")
+        check_no_handler(reader, "efo")
         if self._reads:
             raise ConfigurationError(TWO_READERS)
         self._reads, self._is_caught_up = True, None

@@ -123,6 +123,8 @@ class InFlight:
 
     def watch(self) -> None:
         """Report a batch that has been in flight for very long. Called every few seconds."""
+        if len(self._batches) >= OVERDUE_BATCHES:  # told by their number
+            return
         age = self._age()
         if age < max(SLOW_AFTER, self.overdue_after):
             self._slow_at = SLOW_AFTER

@@ -213,8 +213,8 @@ class MultiStreamConsumer:
         acked is checkpointed in any case. Raises what the reader and the tracker raise, and EfoError.
         """
         check_surface(reader, "efo")
-        check_no_handler(reader, "efo")
         check_async(reader, "reader", "shard")
+        check_no_handler(reader, "efo")
         if self._nursery is not None:
             raise ConfigurationError(TWO_READERS)
         self._reader = reader
