@@ -241,7 +241,9 @@ def on_trio(form: str, many: bool) -> Program:  # noqa: FBT001 - whether it read
                 seen = OneOfMany(consumer) if many else consumer
                 match form:
                     case "handler" | "batched":
-                        reader: Any = efo.Handler(wrapped(form, trio_handler(lambda: seen, on_batch)), on_error=on_error)
+                        reader: Any = efo.Handler(
+                            wrapped(form, trio_handler(lambda: seen, on_batch)), on_error=on_error
+                        )
                     case "shards":
                         reader = async_reader(lambda: seen, on_batch)
                     case _:

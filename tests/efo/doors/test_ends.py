@@ -78,12 +78,12 @@ def test_what_fails_and_is_retried_is_still_processed_before_the_end(program_wit
 
     def fail_at_first(_consumer, batch):
         got.extend(numbers(batch))
-        if got.count(2) == 1 and numbers(batch) == [2]:
+        if got.count(2) == 1 and 2 in numbers(batch):
             raise ValueError("passes")
         return True
 
     program_with_policy(world, fail_at_first, on_error=efo.FailurePolicy(attempts=3), until="now")
-    assert got == [0, 1, 2, 2]
+    assert (set(got), got.count(2)) == ({0, 1, 2}, 2)
     world._fake, again = None, Acked()
     program_with_policy(world, again, until="now")
     assert again.got == []
