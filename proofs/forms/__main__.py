@@ -53,11 +53,11 @@ class Cells:
 def main(arguments: list[str]) -> int:
     """Run the tests and print the matrix; return the exit status."""
     os.environ["EFO_FORMS"] = "all"
-    from tests.efo.doors.programs import PROGRAMS, WITH_POLICY  # noqa: PLC0415 - after the variable is set
-
     cells = Cells()
     os.chdir(ROOT)
     pytest.main(["-q", "-p", "no:cacheprovider", "--no-header", *TESTS, *arguments], plugins=[cells])
+    from tests.efo.doors.programs import PROGRAMS, WITH_POLICY  # noqa: PLC0415 - pytest rewrites it first
+
     needs_policy = "it needs a failure policy, which only a handler or a processor has"
     for promise, states in cells.states.items():
         for form in PROGRAMS:
