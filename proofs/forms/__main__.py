@@ -60,8 +60,9 @@ def main(arguments: list[str]) -> int:
 
     needs_policy = "it needs a failure policy, which only a handler or a processor has"
     for promise, states in cells.states.items():
+        is_of_policies = set(states) <= set(WITH_POLICY)
         for form in PROGRAMS:
-            if form not in states and form not in WITH_POLICY and set(states) <= set(WITH_POLICY):
+            if is_of_policies and form not in WITH_POLICY:
                 states[form] = "none"
                 cells.reasons[promise].add(needs_policy)
             states.setdefault(form, "missing")
