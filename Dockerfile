@@ -1,7 +1,9 @@
-# Two images: `service`, for `efo run` with all sinks and lease stores, and `spark`, for `efo pipeline` too.
+# Three images: `service`, for `efo run` with all sinks and lease stores; `spark`, for `efo pipeline` too; `kafka`, for
+# `efo run` with Kafka as its sink and without the log, which is smaller.
 #
 #   docker build --target service -t efo .        # or make image, which also fills the labels in
 #   docker build --target spark -t efo-spark .
+#   docker build --target kafka -t efo-kafka .
 #   docker run --read-only --tmpfs /tmp -v efo:/var/lib/efo -v ./config:/etc/efo:ro -e EFO_CONFIG=/etc/efo/efo.toml \
 #     -p 8080:8080 efo
 #
@@ -13,6 +15,13 @@ ARG BASE=python:3.13.15-slim-bookworm@sha256:ed86c82274b3c69b52fb5820f358f0bd7df
 # --- build: none of these stages is in an image ------------------------------------------------------------------
 
 FROM ${BASE} AS build
+# For a network that has a package index of its own, or opens TLS: the text of the certificate, in PEM. Neither is in an image.
+ARG PACKAGE_INDEX=""
+ARG CA_CERTIFICATE=""
+RUN if [ -n "$CA_CERTIFICATE" ]; then \
+      printf '%s\n' "$CA_CERTIFICATE" > /usr/local/share/ca-certificates/build.crt && update-ca-certificates; fi
+ENV SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt PIP_CERT=/etc/ssl/certs/ca-certificates.crt \
+    PIP_INDEX_URL=${PACKAGE_INDEX} UV_DEFAULT_INDEX=${PACKAGE_INDEX}
 ENV UV_PYTHON_DOWNLOADS=never UV_COMPILE_BYTECODE=1 UV_LINK_MODE=copy UV_NO_CACHE=1 UV_NO_PROGRESS=1
 WORKDIR /src
 COPY requirements/uv.txt requirements/build.txt requirements/
@@ -33,6 +42,13 @@ RUN uv venv --quiet /opt/efo \
 COPY --from=wheel /dist /dist
 RUN uv pip install --quiet --python /opt/efo --no-deps /dist/*.whl
 
+FROM build AS kafka-prefix
+COPY requirements/kafka.txt requirements/
+RUN uv venv --quiet /opt/efo \
+ && uv pip install --quiet --python /opt/efo --require-hashes --only-binary :all: -r requirements/kafka.txt
+COPY --from=wheel /dist /dist
+RUN uv pip install --quiet --python /opt/efo --no-deps /dist/*.whl
+
 FROM build AS spark-prefix
 COPY requirements/spark.txt requirements/
 RUN uv venv --quiet /opt/efo \
@@ -42,7 +58,7 @@ COPY --from=wheel /dist /dist
 RUN uv pip install --quiet --python /opt/efo --no-deps /dist/*.whl
 
 # Spark's modules for Kafka and Avro, which PySpark lacks.
-FROM ${BASE} AS spark-jars
+FROM build AS spark-jars
 # No version: Debian keeps only the newest one of a stable release.
 # hadolint ignore=DL3008
 RUN apt-get update && apt-get install -y --no-install-recommends maven && rm -rf /var/lib/apt/lists/*
@@ -55,9 +71,12 @@ RUN mvn --quiet --batch-mode --no-transfer-progress --strict-checksums -f /src/s
 # --- images ------------------------------------------------------------------------------------------------------
 
 FROM ${BASE} AS runtime
-# A service installs nothing. Of the base, only the standard library and Debian's packages remain. The user has a name and
-# a home for Java, which Spark cannot log in without.
+# A service installs nothing and becomes nobody else. Of the base, only the standard library without pip's wheel and Debian's
+# packages remain, and no file with another user's rights. The user has a name and a home for Java, which Spark cannot log in
+# without.
 RUN python -m pip uninstall --yes --quiet --root-user-action=ignore pip \
+ && rm -r "$(python -c 'import ensurepip; print(ensurepip.__path__[0])')" \
+ && find / -xdev -type f -perm /6000 -exec chmod a-s {} + \
  && echo "efo:x:10001:10001:efo:/var/lib/efo:/usr/sbin/nologin" >> /etc/passwd \
  && echo "efo:x:10001:" >> /etc/group \
  && install -d -o 10001 -g 10001 /var/lib/efo
@@ -90,16 +109,31 @@ RUN apt-get update && apt-get install -y --no-install-recommends openjdk-17-jre-
 LABEL org.opencontainers.image.title="efo-spark"
 COPY --from=spark-jars /opt/spark-jars /opt/spark-jars
 COPY --from=spark-prefix /opt/efo /opt/efo
+RUN --mount=type=bind,source=tools/sbom.py,target=/tmp/sbom.py \
+    python /tmp/sbom.py /opt/efo --jars /opt/spark-jars > /opt/sbom.cdx.json
 ENV EFO_PIPELINE__JARS=/opt/spark-jars
 USER 10001:10001
 # `efo pipeline` has no health endpoint. Its exit status and its metrics tell.
 HEALTHCHECK NONE
 CMD ["pipeline"]
 
+FROM runtime AS kafka
+LABEL org.opencontainers.image.title="efo-kafka"
+COPY --from=kafka-prefix /opt/efo /opt/efo
+RUN --mount=type=bind,source=tools/sbom.py,target=/tmp/sbom.py \
+    python /tmp/sbom.py /opt/efo > /opt/sbom.cdx.json
+ENV EFO_RELAY__SINK=kafka
+USER 10001:10001
+HEALTHCHECK --interval=10s --timeout=5s --start-period=30s CMD ["/opt/efo/bin/efo", "healthcheck"]
+CMD ["run"]
+
 # The last stage is the default target.
 FROM runtime AS service
 COPY --from=service-prefix /opt/efo /opt/efo
+RUN --mount=type=bind,source=tools/sbom.py,target=/tmp/sbom.py \
+    python /tmp/sbom.py /opt/efo > /opt/sbom.cdx.json
 # Numeric, so that Kubernetes can verify that it is not root (runAsNonRoot).
 USER 10001:10001
+# Images in OCI's own format have no health check: make image asks podman and buildah for Docker's.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s CMD ["/opt/efo/bin/efo", "healthcheck"]
 CMD ["run"]

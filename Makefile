@@ -61,15 +61,16 @@ format: $(READY) ## Format the code and apply automatic fixes
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-# The engine is any that has the command line of Docker. Nobody has built the images with one yet: docs/deployment.md.
+# The engine is any that has the command line of Docker. make image-test builds by buildah, on a stand-in base. Only Docker's
+# format of images has a health check, and others than docker build OCI's by default: docs/deployment.md.
 ENGINE ?= docker
 TARGET ?= service
 # Without the credentials that a URL may have.
 SOURCE ?= $(shell git remote get-url origin 2>/dev/null | sed 's|//[^/]*@|//|')
-image: ## Build an image with a container engine (TARGET=spark ENGINE=podman ARGS="-t NAME")
-	$(ENGINE) build --target $(TARGET) --build-arg VERSION="$$(sed -n 's/^version = "\(.*\)"$$/\1/p' pyproject.toml)" \
+image: ## Build an image with a container engine (TARGET=spark|kafka ENGINE=podman ARGS="-t NAME")
+	$(ENGINE) build $(if $(filter docker,$(notdir $(ENGINE))),,--format docker) --target $(TARGET) --build-arg VERSION="$$(sed -n 's/^version = "\(.*\)"$$/\1/p' pyproject.toml)" \
 		--build-arg REVISION="$$(git describe --always --abbrev=40 --dirty --exclude '*')" --build-arg SOURCE="$(SOURCE)" \
-		--build-arg CREATED="$$(git show -s --format=%cI HEAD)" $(if $(findstring -t ,$(ARGS)),,-t efo$(if $(filter spark,$(TARGET)),-spark)) $(ARGS) .
+		--build-arg CREATED="$$(git show -s --format=%cI HEAD)" $(if $(findstring -t ,$(ARGS)),,-t efo$(patsubst %,-%,$(filter-out service,$(TARGET)))) $(ARGS) .
 
 # Keeps the locked versions that still satisfy the requirements. ARGS=--upgrade updates all.
 COMPILE = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes \
@@ -83,6 +84,8 @@ lock: $(UV) ## Update requirements/*.txt from pyproject.toml and *.in (ARGS=--up
 		-o requirements/dev.txt
 	$(COMPILE) pyproject.toml --extra service --extra kafka --extra postgres --extra redis --extra mysql --extra grpc \
 		--extra object-store -c requirements/dev.txt -o requirements/service.txt
+	$(COMPILE) pyproject.toml --extra service --extra kafka --extra postgres --extra redis --extra grpc \
+		--no-emit-package pyarrow -c requirements/dev.txt -o requirements/kafka.txt
 	$(COMPILE) pyproject.toml --extra service --extra spark --extra kafka --extra grpc --extra zstd --extra object-store \
 		-c requirements/dev.txt -o requirements/spark.txt
 	$(COMPILE) pyproject.toml -c requirements/dev.txt -o requirements/base.txt

@@ -23,15 +23,18 @@ def disagreements(
     deployment = _one(resources, "Deployment")
     pod = deployment["spec"]["template"]["spec"]
     labels = deployment["spec"]["template"]["metadata"]["labels"]
-    container = pod["containers"][0]
+    containers = pod["containers"]
     yield from _selectors(resources, labels)
-    yield from _ports(resources, container, service["port"])
-    yield from _hardening(pod, container, user)
-    yield from (f"efo has no setting {one['name']}" for one in container["env"] if one["name"] not in known)
+    yield from _ports(resources, containers, service["port"])
+    yield from _hardening(pod, user)
+    yield from (
+        f"efo has no setting {one['name']}" for each in containers for one in each["env"] if one["name"] not in known
+    )
+    yield from _alerts(resources)
     if pod["terminationGracePeriodSeconds"] < service["drain_seconds"] + AFTER_DRAIN:
         yield f"the grace period must be {AFTER_DRAIN:g} s longer than drain_seconds, {service['drain_seconds']:g}"
     volumes = {volume["name"] for volume in pod["volumes"]}
-    if (mounted := {mount["name"] for mount in container["volumeMounts"]}) != volumes:
+    if (mounted := {mount["name"] for each in containers for mount in each["volumeMounts"]}) != volumes:
         yield f"volumes {sorted(volumes)} are not those that are mounted, {sorted(mounted)}"
 
 
@@ -64,8 +67,9 @@ def _selectors(resources: Sequence[Resource], labels: Mapping[str, str]) -> Iter
             yield f"{one['kind']} {one['metadata']['name']} does not select the pods"
 
 
-def _ports(resources: Sequence[Resource], container: Resource, port: int) -> Iterator[str]:
-    ports = {one["name"]: one["containerPort"] for one in container["ports"]}
+def _ports(resources: Sequence[Resource], containers: Sequence[Resource], port: int) -> Iterator[str]:
+    container = containers[0]
+    ports = {one["name"]: one["containerPort"] for each in containers for one in each["ports"]}
     if port not in ports.values():
         yield f"the container has no port {port}, that of [service] port"
     probes = [container[name]["httpGet"] for name in ("startupProbe", "livenessProbe", "readinessProbe")]
@@ -82,16 +86,29 @@ def _ports(resources: Sequence[Resource], container: Resource, port: int) -> Ite
         yield "liveness must ask /livez, so that an outage restarts nothing, and readiness /readyz"
 
 
-def _hardening(pod: Resource, container: Resource, user: str) -> Iterator[str]:
-    context, own = pod["securityContext"], container["securityContext"]
+def _hardening(pod: Resource, user: str) -> Iterator[str]:
+    context = pod["securityContext"]
     if not context["runAsNonRoot"] or f"{context['runAsUser']}:{context['runAsGroup']}" != user:
         yield f"the pod must run as {user}, the image's user"
     if context["seccompProfile"] != {"type": "RuntimeDefault"}:
         yield "the seccomp profile must be RuntimeDefault"
-    expected = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
-    if own != expected:
-        yield f"the container's security context must be {expected}"
     if pod["automountServiceAccountToken"]:
         yield "efo never calls Kubernetes: mount no token"
-    if not {"/tmp", "/var/lib/efo"} <= {mount["mountPath"] for mount in container["volumeMounts"]}:  # noqa: S108
-        yield "with a read-only root, /tmp and /var/lib/efo must be volumes"
+    expected = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
+    for container in pod["containers"]:
+        if container["securityContext"] != expected:
+            yield f"the security context of the container {container['name']} must be {expected}"
+        if not {"/tmp", "/var/lib/efo"} <= {mount["mountPath"] for mount in container["volumeMounts"]}:  # noqa: S108
+            yield "with a read-only root, /tmp and /var/lib/efo must be volumes"
+        if any(one["secretRef"].get("optional") for one in container["envFrom"]):
+            yield f"without its Secret, the container {container['name']} must not start"
+
+
+def _alerts(resources: Sequence[Resource]) -> Iterator[str]:
+    """Whoever is paged has no checkout."""
+    rules = [one for one in resources if one["kind"] == "PrometheusRule"]
+    for rule in (
+        rule for one in rules for group in one["spec"]["groups"] for rule in group["rules"] if "alert" in rule
+    ):
+        if not rule["annotations"]["runbook_url"].startswith("https://"):
+            yield f"the runbook_url of {rule['alert']} is not absolute"

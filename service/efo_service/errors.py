@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from efo.errors import EfoError
 
 
@@ -25,3 +27,18 @@ class DrainDeadlineError(EfoError):
     """The drain was cut short. Records that are not committed will be read again."""
 
     error_type = "drain_deadline"
+
+
+_OPTIONAL: Final = {
+    "pyarrow": "the log and its readers need it: pip install 'efo[service]', or another image than that for Kafka"
+}
+"""Packages of the extra `service` that some installations are without, and who needs them."""
+
+
+def missing_package(error: BaseException | None) -> str | None:
+    """Return a sentence if the error is, or was caused by, the import of a package that may be missing; else None."""
+    while error is not None:
+        if isinstance(error, ModuleNotFoundError) and error.name in _OPTIONAL:
+            return f"{error.name} is not installed: {_OPTIONAL[error.name]}"
+        error = error.__cause__
+    return None

@@ -13,7 +13,7 @@ from efo.checks import printable
 from efo.errors import ConfigurationError, EfoError, WrongEndpointError
 from efo.exception_groups import leaf_exceptions
 from efo.foreign_errors import traceback_of
-from efo_service.errors import DrainDeadlineError, UsageError
+from efo_service.errors import DrainDeadlineError, UsageError, missing_package
 
 
 class Exit(IntEnum):
@@ -54,6 +54,8 @@ def most_severe(codes: Iterable[Exit]) -> Exit:
 
 
 def _code_of_one(error: BaseException) -> Exit:
+    if missing_package(error) is not None:
+        return Exit.UNAVAILABLE
     return next(code for kind, code in _CODES if isinstance(error, kind))
 
 
@@ -68,9 +70,13 @@ def report(error: BaseException) -> Exit:
         sys.stderr.write(traceback_of(error))
         console.print("[bold red]efo:[/] internal error: this is a defect, please report it with the lines above")
     else:
-        for message in dict.fromkeys(str(leaf) for leaf in leaf_exceptions(error) if _code_of_one(leaf) is code):
+        for message in dict.fromkeys(_message(leaf) for leaf in leaf_exceptions(error) if _code_of_one(leaf) is code):
             console.print(f"[bold red]efo:[/] {_escaped(message) or 'interrupted'}")
     return code
+
+
+def _message(error: BaseException) -> str:
+    return missing_package(error) or str(error)
 
 
 def _escaped(message: str) -> str:

@@ -58,3 +58,15 @@ def test_an_internal_error_shows_its_traceback(capsys):
     assert "\nValueError\n" in shown
     assert "invalid literal" not in shown
     assert "defect" in shown
+
+
+def test_a_package_that_an_image_is_without_is_a_sentence_and_no_defect(capsys):
+    missing = ModuleNotFoundError("No module named 'pyarrow'", name="pyarrow")
+    wrapped = ImportError("Cannot import module")  # as cyclopts does
+    wrapped.__cause__ = missing
+    for error in (missing, wrapped, ExceptionGroup("", [missing])):
+        assert report(error) == Exit.UNAVAILABLE
+        shown = capsys.readouterr().err
+        assert shown.startswith("efo: pyarrow is not installed: ")
+        assert "Traceback" not in shown
+    assert code_of(ModuleNotFoundError("No module named 'efo.x'", name="efo.x")) is Exit.INTERNAL

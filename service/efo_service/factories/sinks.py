@@ -13,7 +13,7 @@ from opentelemetry.trace import Tracer
 from efo.arn import parse_stream
 from efo.events import Observer, RecordDeadLettered, RecordSkipped, SinkRecovered, SinkRetried, ignore_events
 from efo_service.config.settings import Settings
-from efo_service.errors import UnavailableError
+from efo_service.errors import UnavailableError, missing_package
 from efo_service.factories.kafka import kafka_options
 from efo_service.relay.destination import Destination, SinkReports, SinkRetries, SkippingSink
 from efo_service.relay.errors import RecordRefusedError, SinkError
@@ -98,11 +98,16 @@ async def _open(
 def _open_log(
     settings: Settings, topic: str, extract: Extractor | None, reports: SinkReports, meters: MeterProvider
 ) -> AbstractAsyncContextManager[Destination]:
-    if settings.relay.is_on_object_store:
-        from efo_service.factories.object_log import open_object_log  # noqa: PLC0415 - the same
+    try:
+        if settings.relay.is_on_object_store:
+            from efo_service.factories.object_log import open_object_log  # noqa: PLC0415 - the same
 
-        return open_object_log(settings, topic, extract, reports, meters)
-    from efo_service.factories.log import open_log  # noqa: PLC0415 - pyarrow is slow to import, only if it is used
+            return open_object_log(settings, topic, extract, reports, meters)
+        from efo_service.factories.log import open_log  # noqa: PLC0415 - pyarrow is slow to import, only if it is used
+    except ModuleNotFoundError as error:
+        if (sentence := missing_package(error)) is None:
+            raise
+        raise UnavailableError(sentence) from error
 
     return open_log(settings, topic, extract, reports, meters)
 

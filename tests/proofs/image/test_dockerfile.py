@@ -9,12 +9,11 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from proofs.image.dockerfile import DockerfileError, chain, environment, labels, needed, parse, setting
-from proofs.image.steps import Copy, Run, Skipped, below, kept, steps
 from tests.paths import ROOT
 
 STAGES = parse((ROOT / "Dockerfile").read_text())
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-TARGETS = ["service", "spark"]
+TARGETS = ["service", "kafka", "spark"]
 POM = "{http://maven.apache.org/POM/4.0.0}"
 
 
@@ -55,15 +54,16 @@ def test_an_image_runs_as_a_numeric_user_stops_on_sigterm_and_starts_without_a_s
     assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", setting(image, "USER").value)
     assert setting(image, "STOPSIGNAL").value == "SIGTERM"
     assert setting(image, "ENTRYPOINT").command == ["/opt/efo/bin/efo"]
-    assert setting(image, "CMD").command == [{"service": "run", "spark": "pipeline"}[target]]
+    assert setting(image, "CMD").command == ["pipeline" if target == "spark" else "run"]
     assert setting(image, "WORKDIR").value == setting(image, "VOLUME").value == "/var/lib/efo"
     # Nothing after USER needs root, and nothing before it is left to it.
     names = [one.name for one in STAGES[target].instructions]
     assert "RUN" not in names[names.index("USER") :]
 
 
-def test_the_service_asks_itself_for_its_health():
-    assert setting(chain(STAGES, "service"), "HEALTHCHECK").command == ["/opt/efo/bin/efo", "healthcheck"]
+@pytest.mark.parametrize("target", ["service", "kafka"])
+def test_the_service_asks_itself_for_its_health(target):
+    assert setting(chain(STAGES, target), "HEALTHCHECK").command == ["/opt/efo/bin/efo", "healthcheck"]
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -84,27 +84,22 @@ def test_every_package_is_installed_with_hashes(target):
     assert [one for one in installs if "--require-hashes" not in one and "--no-deps /dist/*.whl" not in one] == []
 
 
-def test_paths_of_a_step_are_those_below_the_directory(tmp_path):
-    command = "x -r a/b.txt /opt/efo -D=/var/x /dist/*.whl >> /etc/passwd && y /bin/sh https://h/opt"
-    assert below(tmp_path, command) == (
-        f"x -r a/b.txt {tmp_path}/opt/efo -D={tmp_path}/var/x {tmp_path}/dist/*.whl >> {tmp_path}/etc/passwd"
-        " && y /bin/sh https://h/opt"
-    )
+def test_a_package_index_and_a_certificate_reach_every_stage_that_fetches_and_no_image():
+    fetching = [name for name, stage in STAGES.items() if any("pip install" in one.value for one in stage.instructions)]
+    assert len(fetching) == 4
+    assert all("build" in {one.name for one in chain(STAGES, name)} for name in [*fetching, "spark-jars"])
+    arguments = [one.pairs for one in STAGES["build"].instructions if one.name == "ARG"]
+    assert {"PACKAGE_INDEX", "CA_CERTIFICATE"} <= {name for pairs in arguments for name in pairs}
+    assert all("build" not in {stage.name for stage in chain(STAGES, target)} for target in TARGETS)
 
 
-def test_the_steps_of_an_image_are_run_but_for_those_that_install_packages_of_debian(tmp_path):
-    found = steps(STAGES, "spark", tmp_path)
-    assert [one.command.split()[:2] for one in found if isinstance(one, Skipped)] == [["apt-get", "update"]] * 2
-    runs = [one for one in found if isinstance(one, Run)]
-    assert any("uv build" in one.command and one.directory == tmp_path / "src" for one in runs)
-    assert all(one.environment["UV_NO_CACHE"] for one in runs if "uv pip" in one.command)
-    assert Copy(("requirements/spark.txt",), tmp_path / "src/requirements") in found
-    assert kept(STAGES, "spark") == ["/opt/spark-jars", "/opt/efo"]
+def test_the_image_for_kafka_is_the_service_without_pyarrow():
+    def locked(name):
+        return set(re.findall(r"^([\w.-]+==\S+)", (ROOT / f"requirements/{name}.txt").read_text(), re.MULTILINE))
 
-
-def test_a_copy_from_another_stage_that_moves_files_is_refused(tmp_path):
-    with pytest.raises(DockerfileError, match="must keep its path"):
-        steps(parse("FROM a AS b\nFROM a AS c\nCOPY --from=b /opt/x /opt/y"), "c", tmp_path)
+    assert locked("kafka") <= locked("service")
+    assert {one.partition("==")[0] for one in locked("service") - locked("kafka")} == {"obstore", "pyarrow", "pymysql"}
+    assert environment(chain(STAGES, "kafka"))["EFO_RELAY__SINK"] == "kafka"
 
 
 def test_the_jars_of_the_image_are_those_of_the_tests_with_their_checksums():

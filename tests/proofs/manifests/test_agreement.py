@@ -29,7 +29,7 @@ def variant(name):
     folder = KUBERNETES / "overlays" / name
     config = {"kind": "ConfigMap", "metadata": {"name": "efo"}, "data": {"efo.toml": (folder / "efo.toml").read_text()}}
     found = [*base(), config]
-    for component in kustomization(f"overlays/{name}")["components"]:
+    for component in kustomization(f"overlays/{name}").get("components", ()):
         path = folder / component
         found += [one for file in kustomization(path)["resources"] for one in resources((path / file).read_text())]
     return found
@@ -93,8 +93,8 @@ def test_the_autoscaler_asks_for_a_metric_that_the_rules_record():
     assert f'"{settings.kinesis.stream}"' in query
 
 
-def test_secrets_come_from_an_optional_secret_and_are_in_no_file():
-    assert pod(base())["containers"][0]["envFrom"] == [{"secretRef": {"name": "efo", "optional": True}}]
+def test_secrets_come_from_a_required_secret_and_are_in_no_file():
+    assert pod(base())["containers"][0]["envFrom"] == [{"secretRef": {"name": "efo"}}]
     assert "Secret" not in {one["kind"] for name in VARIANTS for one in variant(name)}
 
 
