@@ -145,7 +145,9 @@ def check_kafka(container: Container, servers: str) -> dict[str, Any]:
 def check_refusal(container: Container) -> None:
     """Check that an image without the log refuses to write one, with a sentence. Raises CheckError."""
     with (container.work / "refusal.log").open("w+b") as out:
-        process = container.start("refusal", container.image.start, {"EFO_RELAY__SINK": "log"}, out)
+        process = container.start(
+            "refusal", container.image.start, {"EFO_KINESIS__STREAM": STREAM, "EFO_RELAY__SINK": "log"}, out
+        )
         status = process.wait(_SECONDS)
         out.seek(0)
         said = out.read().decode()
