@@ -8,7 +8,7 @@ from random import Random
 
 from efo.errors import EfoError, InternalFailureError, ServiceError, SilenceError, ThrottledError
 from efo.model import MAX_HASH_KEY, HashKeyRange, Record, Shard
-from efo.producer.entry import Entry, Stored
+from efo.producer.entry import AcceptedRecord, Entry
 from efo.protocol.aggregation import AggregateMode, hash_key
 from efo.protocol.deaggregation import deaggregate
 from efo.protocol.lineage import ancestor_ranges
@@ -65,7 +65,7 @@ class Service:
             self._add(first, middle, parent)
             self._add(middle + 1, last, parent)
 
-    def store(self, entry: Entry) -> Stored:
+    def store(self, entry: Entry) -> AcceptedRecord:
         self._numbers += 1
         if self.is_auto:
             shard = self.open[self._numbers % len(self.open)]
@@ -74,16 +74,16 @@ class Service:
             [shard] = [shard for shard in self.open if at in shard.hash_key_range]
         record = Record(str(self._numbers), 0.0, entry.data, entry.partition_key)
         self.log[shard.shard_id].append(record)
-        return Stored(shard.shard_id, record.sequence_number)
+        return AcceptedRecord(shard.shard_id, record.sequence_number)
 
-    def put_records(self, entries: list[Entry], random: Random, failing: float) -> list[Stored | EfoError]:
+    def put_records(self, entries: list[Entry], random: Random, failing: float) -> list[AcceptedRecord | EfoError]:
         """Store the entries in any order, as PutRecords may; some of them fail.
 
         One that lacks its key takes all along.
         """
         if not self.is_auto and any(entry.partition_key is None for entry in entries):
             return [NO_KEY] * len(entries)
-        results: dict[int, Stored | EfoError] = {}
+        results: dict[int, AcceptedRecord | EfoError] = {}
         for position in random.sample(range(len(entries)), len(entries)):
             if random.random() < failing:
                 results[position] = random.choice((THROTTLED, FAILED))

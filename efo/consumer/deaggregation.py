@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from efo.events import AggregateDamaged, Observer, RecordsFiltered
 from efo.model import Checkpoint, HashKeyRange, Record, checkpoint_of
-from efo.protocol.aggregation import MAGIC, AggregateMode, ShardFilter
+from efo.protocol.aggregation import MAGIC, AggregateMode, HashRangeFilter
 
 MAX_RECORDS: Final = 10_000
 MAX_BYTES: Final = 8 * 1024 * 1024
@@ -17,7 +17,7 @@ _AFTER_MAGIC: Final = MAGIC[:-1] + bytes([MAGIC[-1] + 1])
 """The first bytes after all that start with MAGIC."""
 
 
-class Part(NamedTuple):
+class EventPart(NamedTuple):
     """Some user records of one event, in order; maybe none. `is_last`: the event has no others."""
 
     records: tuple[Record, ...]
@@ -39,13 +39,13 @@ class Deaggregator:
         ancestors: Iterable[HashKeyRange] = (),
     ) -> None:
         self._shard_id = shard_id
-        self._filter = ShardFilter(hash_key_range, aggregates, ancestors)
+        self._filter = HashRangeFilter(hash_key_range, aggregates, ancestors)
         self._mode = aggregates
         self._observer = observer
 
     def deaggregate(
         self, records: tuple[Record, ...], after: Checkpoint, data: Sequence[bytes] | None = None
-    ) -> Iterator[Part]:
+    ) -> Iterator[EventPart]:
         """Return the user records after this checkpoint (rule R5), in parts; all of them if it is a sentinel.
 
         `data`: that of each record, if the caller has it.
@@ -57,9 +57,9 @@ class Deaggregator:
         for each in data:  # each record passes here: comparing costs a fifth of a call
             if MAGIC <= each < _AFTER_MAGIC:
                 return self._expand(records, after)
-        return iter((Part(_after(records, after), is_last=True),))
+        return iter((EventPart(_after(records, after), is_last=True),))
 
-    def _expand(self, records: tuple[Record, ...], after: Checkpoint) -> Iterator[Part]:
+    def _expand(self, records: tuple[Record, ...], after: Checkpoint) -> Iterator[EventPart]:
         from efo.protocol.deaggregation import expand  # noqa: PLC0415 - loads protobuf, so with the first aggregate
 
         users: list[Record] = []
@@ -68,14 +68,14 @@ class Deaggregator:
             for step in expand(record, self._filter):
                 more = 0 if step is None else len(step.records) + step.filtered
                 if step is None or count + more > MAX_RECORDS or size + len(record.data) > MAX_BYTES:
-                    yield Part(_after(tuple(users), after), is_last=False)
+                    yield EventPart(_after(tuple(users), after), is_last=False)
                     users, count, size = [], 0, 0
                 if step is not None:
                     self._report(record, step.filtered, step.problem)
                     users += step.records
                     count += more
             size += len(record.data)
-        yield Part(_after(tuple(users), after), is_last=True)
+        yield EventPart(_after(tuple(users), after), is_last=True)
 
     def _report(self, record: Record, filtered: int, problem: str | None) -> None:
         if problem is not None:

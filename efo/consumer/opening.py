@@ -55,7 +55,7 @@ LEASE_STORE_SECONDS: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
+class SharedLimits:
     """What the consumers of several streams share: the subscribe budget, and the balance of their leases."""
 
     limiter: LimitsSubscribes
@@ -124,7 +124,7 @@ async def open_consumer(
 
 @asynccontextmanager
 async def open_sharing(
-    shared: Shared | None,
+    shared: SharedLimits | None,
     kinesis: KinesisClient,
     *,
     application: str,

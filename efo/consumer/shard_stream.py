@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 import trio
 
 from efo.consumer.acks import check_delivered, check_index, record_index
-from efo.consumer.deaggregation import Deaggregator, Part
+from efo.consumer.deaggregation import Deaggregator, EventPart
 from efo.consumer.expired_records import ShardUnread
 from efo.consumer.in_flight import InFlight
 from efo.consumer.positions import checkpoint_before, start_position
@@ -117,7 +117,7 @@ class ShardStream:
         self._batch: Batch | None = None
         self._event: SubscribeToShardEvent | None = None  # its user records are not all delivered
         self._event_bytes = 0  # of its data, until they are counted with a batch
-        self._parts: Iterator[Part] = iter(())
+        self._parts: Iterator[EventPart] = iter(())
 
     @property
     def is_finished(self) -> bool:

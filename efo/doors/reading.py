@@ -16,7 +16,7 @@ from efo.errors import ConfigurationError
 from efo.model import Batch, Record
 
 
-class Reading(Protocol):
+class RunsReader(Protocol):
     """A consumer on trio, of one stream or of many."""
 
     async def run(self, reader: ShardReader) -> None:
@@ -28,7 +28,7 @@ class Reading(Protocol):
         """Stop at the next batch of each shard."""
 
 
-C = TypeVar("C", bound=Reading)
+C = TypeVar("C", bound=RunsReader)
 
 
 class DoorReading(Generic[C]):

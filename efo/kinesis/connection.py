@@ -31,7 +31,7 @@ from efo.foreign_errors import reason_of
 from efo.kinesis.http2 import Http2
 from efo.kinesis.response_stream import ResponseStream
 from efo.protocol.frame_meter import FrameMeter
-from efo.protocol.frame_splitter import Data, FrameSplitter, GoAway
+from efo.protocol.frame_splitter import Data, FrameSplitter, GoAwayFrame
 from efo.settings import STREAM_WINDOW
 
 CONNECTION_WINDOW: Final = 32 * 1024 * 1024
@@ -276,7 +276,7 @@ class Connection:
             match part:
                 case Data():
                     self._on_data(part)
-                case GoAway():
+                case GoAwayFrame():
                     self._on_goaway(part)
                 case _:
                     self._on_other_frames(part)
@@ -326,7 +326,7 @@ class Connection:
             raise TransportError(f"{self.address} broke the HTTP/2 protocol: {status!r} is not a status")
         return headers
 
-    def _on_goaway(self, goaway: GoAway) -> None:
+    def _on_goaway(self, goaway: GoAwayFrame) -> None:
         self._draining = GoAwayError(f"{self.address} sent GOAWAY: {_name(goaway.error_code)}")
         for stream_id, stream in self._streams.items():
             if stream_id > goaway.last_stream_id:

@@ -11,7 +11,7 @@ from typing import Final
 
 from efo.producer.entry import Carrier, Entry, Outgoing
 from efo.protocol.aggregation import MAGIC
-from efo.protocol.aggregation import Entry as UserRecord
+from efo.protocol.aggregation import AggregateEntry as UserRecord
 
 MD5_BYTES: Final = 16
 _FRAME: Final = len(MAGIC) + MD5_BYTES

@@ -20,7 +20,7 @@ from typing import Final
 
 from efo.errors import ConfigurationError, CredentialsError, EfoError, ServiceError, ThrottledError, TransportError
 from efo.producer.aggregate import AggregateBuilder, user_records
-from efo.producer.entry import Entry, Outgoing, Stored
+from efo.producer.entry import AcceptedRecord, Entry, Outgoing
 from efo.producer.lane import Lane
 from efo.producer.settings import ProducerSettings
 from efo.producer.shard_map import ShardMap
@@ -39,7 +39,7 @@ REFUSED_WHOLE: Final = frozenset({"InvalidArgumentException", "ValidationExcepti
 
 
 @dataclass(slots=True, eq=False)
-class Request:
+class PutRequest:
     """A request to send. `groups`: the lanes with entries in it, and these entries."""
 
     groups: list[tuple[Lane, list[Entry]]]
@@ -202,7 +202,7 @@ class Buffer:
 
     # --- sending -----------------------------------------------------------------------------------------
 
-    def poll(self, now: float) -> Request | float:
+    def poll(self, now: float) -> PutRequest | float:
         """Return the next request; or when to call again unless something happens before, infinity for never.
 
         That may be when `expire` is due.
@@ -210,7 +210,7 @@ class Buffer:
         self._new_records = self._new_bytes = 0
         linger = -inf if self.is_flushing else self._settings.linger
         records, size = self._settings.max_request_records, self._settings.max_request_bytes
-        request, is_due, wake = Request([]), False, self.expires_from()
+        request, is_due, wake = PutRequest([]), False, self.expires_from()
         for lane in sorted(self._active, key=lambda lane: lane.oldest):
             if lane.growing is not None and lane.growing.put_at + linger <= now:
                 self._complete(lane)
@@ -234,7 +234,7 @@ class Buffer:
                 break
         return self._send(request) if request.groups and is_due else wake
 
-    def _send(self, request: Request) -> Request:
+    def _send(self, request: PutRequest) -> PutRequest:
         for lane, entries in request.groups:
             lane.sent(entries)
             if lane.is_empty:  # `put` then asks for a call, since a time is new
@@ -244,7 +244,7 @@ class Buffer:
 
     # --- results -----------------------------------------------------------------------------------------
 
-    def settle(self, request: Request, results: Sequence[Stored | EfoError], now: float) -> list[Settled]:
+    def settle(self, request: PutRequest, results: Sequence[AcceptedRecord | EfoError], now: float) -> list[Settled]:
         """Note the results of a request, one for each of its entries, in order. Return what they have brought."""
         self.in_flight -= 1
         rest = iter(results)
@@ -255,7 +255,7 @@ class Buffer:
             again: list[Entry] = []
             size, throttled = sum(entry.size for entry in entries), False
             for entry, result in zip(entries, rest, strict=False):
-                if isinstance(result, Stored):
+                if isinstance(result, AcceptedRecord):
                     self._stored(lane, entry, result, outcome, now)
                 else:
                     throttled = throttled or isinstance(result, ThrottledError)
@@ -266,7 +266,7 @@ class Buffer:
             settled.append(Settled(lane.shard_id, outcome.stored, outcome.failed, len(again)))
         return settled
 
-    def _stored(self, lane: Lane, entry: Entry, result: Stored, outcome: Settled, now: float) -> None:
+    def _stored(self, lane: Lane, entry: Entry, result: AcceptedRecord, outcome: Settled, now: float) -> None:
         if result.shard_id != lane.shard_id and not (self._map.is_auto and self._map.knows(result.shard_id)):
             self.is_stale = True
             if entry.is_aggregate:
@@ -295,7 +295,7 @@ class Buffer:
             return
         again.append(entry)
 
-    def _done(self, entry: Entry, stored: Stored | None, now: float) -> None:
+    def _done(self, entry: Entry, stored: AcceptedRecord | None, now: float) -> None:
         self.weight -= entry.weight
         if entry.epoch == self._epoch:
             self._current -= entry.records
@@ -331,7 +331,7 @@ class Buffer:
             self._done(entry, None, now)
         return late
 
-    def fail_all(self, requests: Iterable[Request], now: float) -> list[Entry]:
+    def fail_all(self, requests: Iterable[PutRequest], now: float) -> list[Entry]:
         """Give up all records, those of these requests too, which were cancelled; return their entries."""
         self.flush()
         left = [entry for lane in self._active for entry in lane.queue]

@@ -23,8 +23,8 @@ from efo.events import (
 )
 from efo.kinesis.control_plane import ControlPlane
 from efo.kinesis.put_records import PutRecordsCaller, PutRecordsEntry, PutRecordsResult
-from efo.producer.buffer import REFUSED_WHOLE, Buffer, Request, Settled
-from efo.producer.entry import Entry, Stored, Unseen
+from efo.producer.buffer import REFUSED_WHOLE, Buffer, PutRequest, Settled
+from efo.producer.entry import AcceptedRecord, Entry, Unseen
 from efo.producer.settings import ProducerSettings, impossible_with_auto
 from efo.producer.shard_map import ShardMap
 from efo.protocol.backoff import Backoff
@@ -61,7 +61,7 @@ class Dispatcher:
         self._rng = rng
         self._max_in_flight = settings.max_in_flight
         self._impossible = impossible_with_auto(settings)
-        self._sending: dict[Request, None] = {}
+        self._sending: dict[PutRequest, None] = {}
         self._changed = trio.Event()
         self._stale = trio.Event()
         self._shards: ShardMap | None = None  # to be applied when no request is in flight
@@ -110,7 +110,7 @@ class Dispatcher:
 
     # --- requests ------------------------------------------------------------------------------------------
 
-    async def _next_request(self) -> Request:
+    async def _next_request(self) -> PutRequest:
         while True:
             self._changed = trio.Event()
             now = trio.current_time()
@@ -119,7 +119,7 @@ class Dispatcher:
             self._apply_shards(now)
             if self._shards is None and len(self._sending) < self._max_in_flight:
                 polled = self._buffer.poll(now)
-                if isinstance(polled, Request):
+                if isinstance(polled, PutRequest):
                     return polled
                 wake_at = polled
             else:
@@ -127,12 +127,12 @@ class Dispatcher:
             with trio.move_on_at(wake_at):
                 await self._changed.wait()
 
-    async def _send(self, request: Request) -> None:
+    async def _send(self, request: PutRequest) -> None:
         entries = request.entries
         began = trio.current_time()
         wire = [PutRecordsEntry(entry.data, entry.partition_key, entry.explicit_hash_key) for entry in entries]
         size = sum(entry.size for entry in entries)
-        results: Sequence[Stored | EfoError]
+        results: Sequence[AcceptedRecord | EfoError]
         try:
             results = [_outcome(result) for result in await self._caller.call(wire)]
         except EfoError as error:
@@ -251,7 +251,7 @@ def _by_shard(entries: Iterable[Entry]) -> Mapping[str, Sequence[Entry]]:
     return by_shard
 
 
-def _outcome(result: PutRecordsResult) -> Stored | EfoError:
+def _outcome(result: PutRecordsResult) -> AcceptedRecord | EfoError:
     if result.shard_id and result.sequence_number:
-        return Stored(result.shard_id, result.sequence_number)
+        return AcceptedRecord(result.shard_id, result.sequence_number)
     return service_error(result.error_code or "UnknownError", result.error_message or "")

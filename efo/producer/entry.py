@@ -10,7 +10,7 @@ from efo.errors import EfoError
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class AcceptedRecord:
     """The service has accepted a Kinesis record (AWS: PutRecordsResultEntry)."""
 
     shard_id: str
@@ -95,7 +95,7 @@ class Entry(Carrier):
         self.alone = False
         self.error: EfoError | None = None
         self.maybe_stored = False
-        self.stored: Stored | None = None
+        self.stored: AcceptedRecord | None = None
         self.done_at = 0.0
         for index, user in enumerate(users):
             user.carrier = self
@@ -106,7 +106,7 @@ class Entry(Carrier):
         """Whether it carries several user records."""
         return self.records > 1
 
-    def finish(self, stored: Stored | None, now: float) -> None:
+    def finish(self, stored: AcceptedRecord | None, now: float) -> None:
         """Set the outcome: where it was stored; None: it failed, because of `error`. Its data is given up."""
         self.stored = stored
         self.done, self.done_at = True, now

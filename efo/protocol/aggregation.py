@@ -45,7 +45,7 @@ class AggregateMode(StrEnum):
     KEEP = "keep"
 
 
-class ShardFilter:
+class HashRangeFilter:
     """Which user records a shard keeps: its hash key range, parsed once, and the mode. No range keeps all of them.
 
     `ancestors`: the ranges of those shards whose children it descends from, as far as they are known.
@@ -96,7 +96,7 @@ class ShardFilter:
         return first <= hash_key.zfill(_HASH_KEY_DIGITS) <= last
 
 
-class Entry(NamedTuple):
+class AggregateEntry(NamedTuple):
     """A user record to put into an aggregate."""
 
     partition_key: str
@@ -136,7 +136,7 @@ def _bounds(keys: HashKeyRange) -> tuple[int, int]:
     return max(0, int(keys.starting_hash_key)), min(MAX_HASH_KEY, int(keys.ending_hash_key))
 
 
-def aggregate(entries: Iterable[Entry]) -> bytes:
+def aggregate(entries: Iterable[AggregateEntry]) -> bytes:
     """Return the data of one Kinesis record that carries these user records."""
     from efo.protocol import aggregate_message  # noqa: PLC0415 - loads protobuf
 
@@ -153,5 +153,5 @@ def aggregate(entries: Iterable[Entry]) -> bytes:
     return MAGIC + message + digest
 
 
-EVERY_KEY: Final = ShardFilter(None)
+EVERY_KEY: Final = HashRangeFilter(None)
 """Keeps all user records."""

@@ -33,7 +33,7 @@ from efo.protocol.aggregation import (
     EVERY_KEY,
     MAGIC,
     AggregateMode,
-    ShardFilter,
+    HashRangeFilter,
     digest_of,
     is_aggregate,
     is_hash_key,
@@ -67,14 +67,14 @@ def deaggregate(
     """Return the user records of a Kinesis record: the record itself if it is not an aggregate.
 
     `shard`: the hash key range of the shard that the record came from; None keeps all user records. `ancestors`: see
-    ShardFilter. `max_fields`: see `expand`. An aggregate without user records returns none.
+    HashRangeFilter. `max_fields`: see `expand`. An aggregate without user records returns none.
     """
-    parts = [part for part in expand(record, ShardFilter(shard, mode, ancestors), max_fields) if part is not None]
+    parts = [part for part in expand(record, HashRangeFilter(shard, mode, ancestors), max_fields) if part is not None]
     records = tuple(user for part in parts for user in part.records)
     return Deaggregation(records, sum(part.filtered for part in parts), parts[-1].problem)
 
 
-def expand(record: Record, shard: ShardFilter, max_fields: int = MAX_FIELDS) -> Iterator[Deaggregation | None]:
+def expand(record: Record, shard: HashRangeFilter, max_fields: int = MAX_FIELDS) -> Iterator[Deaggregation | None]:
     """Yield the user records of a Kinesis record: at once, or in parts if it is a large aggregate.
 
     An aggregate is large if it has more than `max_fields` user records, or MAX_CHUNK bytes. A part of it has at most as
@@ -108,7 +108,7 @@ def _body(data: bytes) -> bytes:
     return body
 
 
-def _expand_chunk(record: Record, chunk: Chunk, shard: ShardFilter) -> Deaggregation:
+def _expand_chunk(record: Record, chunk: Chunk, shard: HashRangeFilter) -> Deaggregation:
     tables = _Tables(shard)
     tables.add(chunk)
     users = _user_records(record, chunk, tables, 0)
@@ -123,7 +123,9 @@ def _expand_chunk(record: Record, chunk: Chunk, shard: ShardFilter) -> Deaggrega
     return Deaggregation(tuple(users), filtered)
 
 
-def _expand_large(record: Record, body: bytes, shard: ShardFilter, max_fields: int) -> Iterator[Deaggregation | None]:
+def _expand_large(
+    record: Record, body: bytes, shard: HashRangeFilter, max_fields: int
+) -> Iterator[Deaggregation | None]:
     """Read chunk by chunk, three times: the tables, then all user records to check them, then to deliver them.
 
     The chunks are parsed each time, so that one of them at a time is in memory.
@@ -168,7 +170,7 @@ class _Tables:
 
     __slots__ = ("_shard", "hashes", "invalid", "keeps_all", "kept_hashes", "kept_keys", "keys")
 
-    def __init__(self, shard: ShardFilter) -> None:
+    def __init__(self, shard: HashRangeFilter) -> None:
         self._shard = shard
         self.keeps_all = shard.keeps_all
         self.keys: list[str] = []
@@ -230,7 +232,7 @@ class _Origin:
             if self._fits is None:
                 self._fits = bool(kept) and kept[0].sub_sequence_number == 0
 
-    def puts_again(self, tables: _Tables, shard: ShardFilter) -> bool:
+    def puts_again(self, tables: _Tables, shard: HashRangeFilter) -> bool:
         """Return whether it does.
 
         The KPL puts an aggregate under a partition key of its own and the hash key of the first user record, which is
@@ -243,7 +245,7 @@ class _Origin:
 class _KeptKeys(dict[int, bool]):
     """Whether the shard keeps each partition key of a table: hashed when it is first used."""
 
-    def __init__(self, shard: ShardFilter, keys: Sequence[str]) -> None:
+    def __init__(self, shard: HashRangeFilter, keys: Sequence[str]) -> None:
         self._shard = shard
         self._keys = keys
 

@@ -39,7 +39,7 @@ _PRELUDE: Final = struct.Struct(">III")
 _U32: Final = struct.Struct(">I")
 
 
-class Message(msgspec.Struct, frozen=True, eq=False):
+class EventStreamMessage(msgspec.Struct, frozen=True, eq=False):
     """One message. `wire_length`: the length of its frame in bytes, 0 if it was not decoded from a frame."""
 
     headers: Mapping[str, HeaderValue]
@@ -47,7 +47,7 @@ class Message(msgspec.Struct, frozen=True, eq=False):
     wire_length: int = 0
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Message) and (self.headers, self.payload) == (other.headers, other.payload)
+        return isinstance(other, EventStreamMessage) and (self.headers, self.payload) == (other.headers, other.payload)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -85,11 +85,11 @@ class Decoder:
             self._later.append(data)
         self.pending += len(data)
 
-    def messages(self) -> Iterator[Message]:
+    def messages(self) -> Iterator[EventStreamMessage]:
         """Yield each complete message. Raises as `next_message` does, after the messages before the damaged one."""
         return iter(self.next_message, None)
 
-    def next_message(self) -> Message | None:
+    def next_message(self) -> EventStreamMessage | None:
         """Return the next message, None while it is incomplete.
 
         Its payload is a view of the bytes that arrived. Raises ChecksumError or FrameError.
@@ -119,7 +119,7 @@ class Decoder:
             self._data = b""
         return message
 
-    def _decode(self, frame: memoryview) -> Message:
+    def _decode(self, frame: memoryview) -> EventStreamMessage:
         _check_message(frame)
         headers_end = _PRELUDE.size + _U32.unpack_from(frame, 4)[0]
         raw_headers = frame[_PRELUDE.size : headers_end]
@@ -127,7 +127,7 @@ class Decoder:
             # The events of a subscription all have the same headers.
             self._raw_headers = bytes(raw_headers)
             self._headers = MappingProxyType(_decode_headers(self._raw_headers))
-        return Message(self._headers, frame[headers_end : -_U32.size], len(frame))
+        return EventStreamMessage(self._headers, frame[headers_end : -_U32.size], len(frame))
 
     def _join(self) -> None:
         """Make all bytes contiguous, when a frame has not arrived as a whole."""

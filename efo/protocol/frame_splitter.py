@@ -29,7 +29,7 @@ _MAX_LENGTH: Final = 16_384
 _STREAM_ID_MASK: Final = 0x7FFF_FFFF
 
 
-class GoAway(msgspec.Struct, frozen=True):
+class GoAwayFrame(msgspec.Struct, frozen=True):
     """The peer accepts no new streams. Streams up to `last_stream_id` continue. `error_code`: RFC 9113, section 7."""
 
     last_stream_id: int
@@ -74,7 +74,7 @@ class FrameSplitter:
             return None
         return Data(stream_id, bytes(data[_HEADER.size :]))
 
-    def receive_data(self, data: bytes | bytearray | memoryview) -> Iterator[bytes | Data | GoAway]:
+    def receive_data(self, data: bytes | bytearray | memoryview) -> Iterator[bytes | Data | GoAwayFrame]:
         """Yield the bytes for h2, and between them what is split off."""
         view = memoryview(data)
         while self._partial:
@@ -87,7 +87,7 @@ class FrameSplitter:
         if view:
             yield from self._split(view)
 
-    def _split(self, view: memoryview) -> Iterator[bytes | Data | GoAway]:
+    def _split(self, view: memoryview) -> Iterator[bytes | Data | GoAwayFrame]:
         """Yield the parts of `view`; keep a partial frame at its end."""
         size = len(view)
         joined = _JoinedData()
@@ -110,7 +110,7 @@ class FrameSplitter:
                 if kind == _GOAWAY:
                     yield from joined.take_all()
                     last_stream_id, error_code = struct.unpack_from(">II", view, content)
-                    yield GoAway(last_stream_id & _STREAM_ID_MASK, error_code)
+                    yield GoAwayFrame(last_stream_id & _STREAM_ID_MASK, error_code)
                 elif joined.add(stream_id, view[content:end]):
                     yield joined.take(stream_id)
                 start = at = end

@@ -15,7 +15,7 @@ ILLEGAL_ARGUMENT: Final = "IllegalArgumentException"
 """The names of KCL's exceptions, which its processors know."""
 
 
-class RefusedError(Exception):
+class KclCheckpointError(Exception):
     """A checkpoint that is refused. `name`: of KCL's exception."""
 
     def __init__(self, name: str) -> None:
@@ -51,7 +51,7 @@ class Permitted:
         self.last = min(self.last, self.largest)  # a seek moves back
 
     def resolve(self, sequence_number: object, sub_sequence_number: object) -> Checkpoint:
-        """Return the checkpoint that is asked for, and take it as the last. Raises RefusedError.
+        """Return the checkpoint that is asked for, and take it as the last. Raises KclCheckpointError.
 
         Without a sequence number, it is that of everything that the processor was given.
         """
@@ -60,10 +60,10 @@ class Permitted:
             return self.last
         sequence, sub = _text(sequence_number), _number(sub_sequence_number)
         if sequence is None or sub is None or not is_decimal(sequence):
-            raise RefusedError(ILLEGAL_ARGUMENT)
+            raise KclCheckpointError(ILLEGAL_ARGUMENT)
         checkpoint = Checkpoint(sequence, sub)
         if not self.last <= checkpoint <= self.largest:
-            raise RefusedError(ILLEGAL_ARGUMENT)
+            raise KclCheckpointError(ILLEGAL_ARGUMENT)
         self.last = checkpoint
         return checkpoint
 

@@ -10,7 +10,7 @@ from efo.checks import shown
 from efo.errors import EventError, ServiceError
 from efo.foreign_errors import reason_of
 from efo.model import MAX_SEQUENCE_DIGITS, ChildShard, Record, is_decimal, is_shard_id
-from efo.protocol.eventstream import Message
+from efo.protocol.eventstream import EventStreamMessage
 from efo.protocol.service_errors import service_error
 
 
@@ -82,7 +82,7 @@ _UNTIMED_EVENT: Final = msgspec.json.Decoder(_UntimedEvent)
 _ERROR_BODY: Final = msgspec.json.Decoder(_ErrorBody)
 
 
-def parse_message(message: Message) -> Parsed:
+def parse_message(message: EventStreamMessage) -> Parsed:
     """Return the event of a message, the error that ends the subscription, or None.
 
     None stands for the initial response, and for messages and events of types that efo does not know: AWS may add some.

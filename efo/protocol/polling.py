@@ -51,7 +51,7 @@ class GetIterator(msgspec.Struct, frozen=True):
     position: Position
 
 
-class GetRecords(msgspec.Struct, frozen=True):
+class Poll(msgspec.Struct, frozen=True):
     """Call GetRecords with this iterator."""
 
     iterator: str
@@ -87,12 +87,12 @@ class Polling:
         # Records up to this sequence number were delivered or are before the start.
         self._delivered = last_before(position)
 
-    def next_call(self, now: float) -> GetIterator | GetRecords:
+    def next_call(self, now: float) -> GetIterator | Poll:
         """Return the call to make now."""
         if self._iterator is None or now - self._iterator_since >= ITERATOR_LIFE:
             self._iterator = None
             return GetIterator(self.position)
-        return GetRecords(self._iterator)
+        return Poll(self._iterator)
 
     def started(self, iterator: str, now: float) -> None:
         """Take the iterator that GetShardIterator returned. `now`: when it was called."""

@@ -20,7 +20,7 @@ from efo.events import ignore_events
 from efo.kinesis.connection import Connection
 from efo.kinesis.subscribe_call import EventStream
 from efo.model import Checkpoint
-from efo.protocol.aggregation import AggregateMode, Entry, aggregate
+from efo.protocol.aggregation import AggregateEntry, AggregateMode, aggregate
 from efo.protocol.eventstream import Decoder, encode
 from efo.protocol.messages import SubscribeToShardEvent, parse_message
 
@@ -67,7 +67,7 @@ def data_path(size):
 
 
 def entries(size):
-    return (Entry(f"key-{n}", os.urandom(size)) for n in range(PER_AGGREGATE))
+    return (AggregateEntry(f"key-{n}", os.urandom(size)) for n in range(PER_AGGREGATE))
 
 
 def event(blobs):

@@ -25,7 +25,7 @@ from efo.model import Batch, Record
 from efo_service.relay.kafka.checkpoints import Checkpoints
 from efo_service.relay.kafka.client import client_config
 from efo_service.relay.kafka.options import Delivery, KafkaOptions
-from efo_service.relay.kafka.producer import Target, TransactionalWriter, producer_config
+from efo_service.relay.kafka.producer import KafkaDestination, TransactionalWriter, producer_config
 from efo_service.relay.kafka.sink import open_kafka
 from efo_service.relay.kafka.topics import Topic
 from efo_service.relay.mapping import RecordMapping
@@ -107,7 +107,7 @@ def client_rate(servers: str, *, records: int, size: int, partitions: int = 4) -
     The mock cluster creates topics with 4 partitions.
     """
     shard = "shardId-000000000000"
-    target = Target.of(Topic("records", partitions, 1_000_000), RecordMapping("bench", shard), "key")
+    target = KafkaDestination.of(Topic("records", partitions, 1_000_000), RecordMapping("bench", shard), "key")
     settings = KafkaOptions(bootstrap_servers=servers)
     config = producer_config(client_config(settings), largest=1_000_000, compression=settings.compression, seconds=30.0)
     writer = TransactionalWriter(config, target, cast("Checkpoints", NoPositions()), "bench", 30.0)

@@ -11,8 +11,8 @@ from typing import Final
 import trio
 
 from efo.testing import FakeKinesis
-from efo_service.demo.children import Child
-from efo_service.demo.load import Load
+from efo_service.demo.children import DemoProcess
+from efo_service.demo.load import DemoLoad
 
 SHARDS: Final = 2
 NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
@@ -47,7 +47,7 @@ async def run_service(
                 "EFO_SERVICE__PORT": "0",
                 **settings,
             }
-            child = Child("run", ["run"], root, environment)
+            child = DemoProcess("run", ["run"], root, environment)
             await child.start()
             try:
                 while sum(fake.subscriptions("orders", shard).live for shard in fake.open_shards("orders")) < SHARDS:
@@ -55,7 +55,7 @@ async def run_service(
                     await trio.sleep(0.1)
                 await trio.to_thread.run_sync(on_ready)
                 records = round(seconds * rate)
-                await Load(fake, "orders", records, seconds=seconds, split_at=2, merge_at=2).run()
+                await DemoLoad(fake, "orders", records, seconds=seconds, split_at=2, merge_at=2).run()
                 await trio.sleep(1)
                 await child.stop(30)
             finally:

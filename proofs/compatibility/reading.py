@@ -20,7 +20,7 @@ from efo_service.relay.export import export
 from efo_service.relay.kafka.checkpoints import decode
 from efo_service.relay.log.catalog import read_catalog
 from efo_service.relay.log.inspection import inspect_topic, verify_topic
-from efo_service.relay.log.maintenance import Maintenance
+from efo_service.relay.log.maintenance import LogMaintenance
 from efo_service.relay.log.partition_writer import open_partition
 from efo_service.relay.log.readable import LocalLog
 from efo_service.relay.log.retention import RetentionRules
@@ -84,7 +84,7 @@ def _log(directory: Path) -> Iterator[str | None]:
         position = Checkpoint(headers["kinesis.sequence"], int(headers["kinesis.sub_sequence"])) if rows else None
         yield _same(f"the position of partition {partition.partition}", (writer.position, writer.end), (position, last))
         writer.close()
-    Maintenance(root, STREAM, RetentionRules(), grace=0).run(2e9)
+    LogMaintenance(root, STREAM, RetentionRules(), grace=0).run(2e9)
     exported = [*export(LocalLog(root), STREAM, encoding="base64")]
     yield _same("the export after maintenance", len(exported), len(expected))
     readers = [(reader.name, reader.lag, reader.committed_at) for reader in before.readers]

@@ -14,7 +14,7 @@ from typing import Final
 import trio
 import trio.lowlevel
 
-from efo.protocol.aggregation import Entry, aggregate
+from efo.protocol.aggregation import AggregateEntry, aggregate
 from efo.testing import ALWAYS
 from efo.testing.faults import EndStream, Refuse, Reset, Stall
 from efo_service.relay.log.reader_offsets import commit_reader
@@ -162,7 +162,7 @@ async def _poison(service: Service) -> None:
 async def _damage(service: Service) -> None:
     """Put KPL aggregates with a partition key that is longer than Kinesis allows."""
     while True:
-        service.put_one(aggregate([Entry("p" * 300, b"")] * 3))
+        service.put_one(aggregate([AggregateEntry("p" * 300, b"")] * 3))
         await trio.sleep(20)
 
 
@@ -186,7 +186,7 @@ async def _empty_token(service: Service) -> None:
 async def _mix(service: Service) -> None:
     """Put aggregates with keys of all shards, as producers do that do not know the shards."""
     while True:
-        service.put_one(aggregate([Entry(f"key-{number}", b"") for number in range(20)]))
+        service.put_one(aggregate([AggregateEntry(f"key-{number}", b"") for number in range(20)]))
         await trio.sleep(20)
 
 

@@ -10,7 +10,7 @@ import trio
 
 from efo.errors import EfoError
 from efo.exception_groups import collapse_groups
-from efo_service.demo.children import Child, ChildFailedError
+from efo_service.demo.children import ChildFailedError, DemoProcess
 
 POLL_SECONDS = 0.1
 STALLED_SECONDS = 300.0
@@ -28,7 +28,7 @@ class Target:
     """
 
     name: str
-    children: list[Child]
+    children: list[DemoProcess]
     progress: Callable[[], Awaitable[int]]
     kills_left: int
     max_delay: float

@@ -9,7 +9,7 @@ from types import MappingProxyType
 import pyarrow.parquet as pq
 import trio
 
-from efo_service.demo.verify import Row, committed_files, parquet_rows
+from efo_service.demo.verify import FoundRecord, committed_files, parquet_rows
 
 
 class LandedRows:
@@ -44,6 +44,6 @@ class ParquetFiles:
         """Return how many rows Spark has committed."""
         return await self._landed.count()
 
-    async def rows(self) -> list[Row]:
+    async def rows(self) -> list[FoundRecord]:
         """Return all rows."""
         return await trio.to_thread.run_sync(parquet_rows, self._output)

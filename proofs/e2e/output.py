@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from efo_service.demo.children import Child
-from efo_service.demo.verify import Row
+from efo_service.demo.children import DemoProcess
+from efo_service.demo.verify import FoundRecord
 
 
 class Output(Protocol):
@@ -28,7 +28,7 @@ class Output(Protocol):
         ...
 
     @property
-    def servers(self) -> Sequence[Child]:
+    def servers(self) -> Sequence[DemoProcess]:
         """The servers that the output needs; the run kills them too."""
         ...
 
@@ -48,7 +48,7 @@ class Output(Protocol):
     async def count(self) -> int:
         """Return how many records the output holds so far."""
 
-    async def rows(self) -> list[Row]:
+    async def rows(self) -> list[FoundRecord]:
         """Return all records."""
 
 
@@ -68,5 +68,5 @@ class Destination(Protocol):
     async def count(self) -> int:
         """Return how many rows Spark has committed so far."""
 
-    async def rows(self) -> list[Row]:
+    async def rows(self) -> list[FoundRecord]:
         """Return all rows."""

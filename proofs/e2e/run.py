@@ -12,8 +12,8 @@ import trio
 
 from efo.exception_groups import collapse_groups
 from efo.testing import FakeKinesis, FakeSettings
-from efo_service.demo.children import Child, ended
-from efo_service.demo.load import Load
+from efo_service.demo.children import DemoProcess, ended
+from efo_service.demo.load import DemoLoad
 from efo_service.demo.verify import Comparison, compare
 from proofs.e2e.config import efo_config
 from proofs.e2e.kills import Killer, Target, pace_load, wait_for_records
@@ -96,7 +96,7 @@ async def _load_and_kill(
     """Produce records and kill processes, then wait for the rest, drain, and compare the output with the load."""
     relays = [_relay(options, config, number) for number in (1, 2)]
     pipeline = ["pipeline", "--config", str(config), "--json"]
-    spark = Child("pipeline", pipeline, options.directory, destination.environment)
+    spark = DemoProcess("pipeline", pipeline, options.directory, destination.environment)
     kills, count = options.kills, output.count
     relay_target = Target("relay", relays, count, kills["relay"], max_delay=1.0, max_restarts=output.max_relay_restarts)
     server_targets = [
@@ -106,7 +106,7 @@ async def _load_and_kill(
         "spark", [spark], destination.count, kills["spark"], max_delay=3.0, max_restarts=output.max_spark_restarts
     )
     targets = [relay_target, *server_targets, spark_target]
-    load = Load(
+    load = DemoLoad(
         fake,
         STREAM,
         options.records,
@@ -135,9 +135,9 @@ async def _load_and_kill(
         return compare(await output.rows(), options.records), targets
 
 
-def _relay(options: E2eOptions, config: Path, number: int) -> Child:
+def _relay(options: E2eOptions, config: Path, number: int) -> DemoProcess:
     worker = {"EFO_LEASES__WORKER_ID": f"worker-{number}"}
-    return Child(f"run-{number}", ["run", "--config", str(config)], options.directory, _CREDENTIALS | worker)
+    return DemoProcess(f"run-{number}", ["run", "--config", str(config)], options.directory, _CREDENTIALS | worker)
 
 
 def _pipeline(output: Output, destination: Destination) -> str:

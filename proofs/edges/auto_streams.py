@@ -14,7 +14,7 @@ from typing import Any, Final
 import trio
 
 import efo
-from efo.protocol.aggregation import AGGREGATE_KEY, Entry, aggregate
+from efo.protocol.aggregation import AGGREGATE_KEY, AggregateEntry, aggregate
 from efo.testing import FakeKinesis
 from proofs.edges.egress import CREDENTIALS, efo_running
 from proofs.situations.situation import CANARY, Outcome
@@ -90,7 +90,7 @@ def put_all(fake: FakeKinesis) -> dict[bytes, str | None]:
     expected[data(40)] = KEY
     for first, outer in ((41, None), (61, AGGREGATE_KEY), (81, KEY)):  # of nobody, of the KPL, of another producer
         users = {data(number): f"{KEY} {number}" for number in range(first, first + 20)}
-        fake.put(STREAM, outer, aggregate(Entry(key, each) for each, key in users.items()))
+        fake.put(STREAM, outer, aggregate(AggregateEntry(key, each) for each, key in users.items()))
         expected |= users
     return expected
 

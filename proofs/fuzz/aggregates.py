@@ -15,7 +15,7 @@ from aws_kinesis_agg import messages_pb2
 
 from efo.model import MAX_HASH_KEY, HashKeyRange, Record
 from efo.protocol.aggregate_message import MAX_FIELDS
-from efo.protocol.aggregation import AGGREGATE_KEY, MAGIC, AggregateMode, Entry, aggregate, hash_key
+from efo.protocol.aggregation import AGGREGATE_KEY, MAGIC, AggregateEntry, AggregateMode, aggregate, hash_key
 from efo.protocol.deaggregation import deaggregate
 from proofs.fuzz import plain_aggregates
 from proofs.fuzz.cursor import Cursor
@@ -45,7 +45,7 @@ def check(data: bytes) -> None:
         record = _outer(aggregate(entries), key)
         if entries:
             expanded = [
-                Entry(user.partition_key or "", user.data, user.explicit_hash_key)
+                AggregateEntry(user.partition_key or "", user.data, user.explicit_hash_key)
                 for user in deaggregate(record).records
             ]
             require(expanded == entries, "the expanded records differ from the aggregated ones")
@@ -100,19 +100,24 @@ def _seal(message: bytes) -> bytes:
     return MAGIC + message + md5(message, usedforsecurity=False).digest()
 
 
-def _entries(cursor: Cursor) -> Iterator[Entry]:
+def _entries(cursor: Cursor) -> Iterator[AggregateEntry]:
     for _ in range(_MAX_ENTRIES):
         if not cursor.left:
             return
         kind = cursor.byte()
         key = cursor.take(kind % 16).decode("latin-1") or "k"
         explicit = str(cursor.number() << kind % 113) if kind & 0x80 else None
-        yield Entry(key, cursor.take(cursor.byte()), explicit)
+        yield AggregateEntry(key, cursor.take(cursor.byte()), explicit)
 
 
 def seeds() -> Iterator[bytes]:
     """Make aggregates as the KPL does: with and without explicit hash keys, tags, and unknown fields."""
-    entries = [Entry("a", b"one"), Entry("b", b"", "0"), Entry("a", b"three", str(MAX_HASH_KEY)), Entry("\u00fc", b"x")]
+    entries = [
+        AggregateEntry("a", b"one"),
+        AggregateEntry("b", b"", "0"),
+        AggregateEntry("a", b"three", str(MAX_HASH_KEY)),
+        AggregateEntry("\u00fc", b"x"),
+    ]
     message: Any = messages_pb2.AggregatedRecord(partition_key_table=["k", "l"], explicit_hash_key_table=["7"])
     message.records.add(partition_key_index=0, data=b"plain")
     tagged = message.records.add(partition_key_index=1, data=b"tagged", explicit_hash_key_index=0)

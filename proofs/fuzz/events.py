@@ -12,7 +12,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from efo.errors import EventError, ServiceError
-from efo.protocol.eventstream import Message
+from efo.protocol.eventstream import EventStreamMessage
 from efo.protocol.messages import SubscribeToShardEvent, parse_error_response, parse_message
 from proofs.fuzz.cursor import Cursor
 from proofs.fuzz.frames import EVENT_HEADERS, model_headers
@@ -33,7 +33,7 @@ def check(data: bytes) -> None:
             name = cursor.take(cursor.byte()).decode(errors="replace")
             headers = {":message-type": "exception", ":exception-type": name}
             require(
-                isinstance(parse_message(Message(headers, cursor.rest())), ServiceError),
+                isinstance(parse_message(EventStreamMessage(headers, cursor.rest())), ServiceError),
                 "an exception message is not parsed as an error",
             )
         case 2:
@@ -42,7 +42,7 @@ def check(data: bytes) -> None:
         case _:
             headers_read = model_headers(cursor.take(cursor.byte()))
             try:
-                parsed = parse_message(Message(headers_read or {}, cursor.rest()))
+                parsed = parse_message(EventStreamMessage(headers_read or {}, cursor.rest()))
             except EventError:
                 return
             require(
@@ -53,7 +53,7 @@ def check(data: bytes) -> None:
 
 def _check_event(payload: bytes) -> None:
     try:
-        event = parse_message(Message(EVENT_HEADERS, payload))
+        event = parse_message(EventStreamMessage(EVENT_HEADERS, payload))
     except EventError:
         return
     require(isinstance(event, SubscribeToShardEvent), "an event is parsed as another message")

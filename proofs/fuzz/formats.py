@@ -20,7 +20,7 @@ import pyarrow as pa
 from efo.errors import EfoError
 from efo.leases.lease_row import LeaseRow
 from efo.model import Checkpoint, Lease
-from efo.testing.recording.file import Line
+from efo.testing.recording.file import RecordedLine
 from efo_service.relay.errors import SinkError
 from efo_service.relay.log import segments
 from efo_service.relay.log.catalog import catalog_from
@@ -33,7 +33,7 @@ from efo_service.relay.object_leases.document import (
 )
 from efo_service.relay.object_log import codec, documents
 from efo_service.relay.object_log.head import Head, decode_head, encode_head
-from efo_service.relay.object_store.store import Stored, Version
+from efo_service.relay.object_store.store import StoredObject, Version
 from proofs.fuzz.target import STEP, Target
 
 _HEADER: Final = codec.Header(
@@ -58,7 +58,7 @@ def _lease_document(data: bytes) -> None:
 
 
 def _fields(data: bytes) -> None:
-    fields = documents.parse(Stored(data, Version("1"), 0.0, len(data)), "x")
+    fields = documents.parse(StoredObject(data, Version("1"), 0.0, len(data)), "x")
     try:
         catalog_from(fields)
     except (ValueError, KeyError, TypeError, AttributeError):  # what read_catalog translates
@@ -117,7 +117,7 @@ def check(data: bytes) -> None:
 def _recording(data: bytes) -> None:
     for text in io.BytesIO(data):
         try:
-            msgspec.json.decode(text, type=Line)
+            msgspec.json.decode(text, type=RecordedLine)
         except (ValueError, RecursionError):  # what the recording's file translates
             return
 

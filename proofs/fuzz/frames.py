@@ -15,7 +15,7 @@ from zlib import crc32
 import botocore.eventstream
 
 from efo.errors import ChecksumError, FrameError
-from efo.protocol.eventstream import MAX_HEADERS, MAX_MESSAGE_LENGTH, Decoder, HeaderValue, Message, encode
+from efo.protocol.eventstream import MAX_HEADERS, MAX_MESSAGE_LENGTH, Decoder, EventStreamMessage, HeaderValue, encode
 from proofs.fuzz.cursor import Cursor, cut
 from proofs.fuzz.target import Target, require
 
@@ -60,10 +60,10 @@ def seal(headers: bytes, payload: bytes) -> bytes:
     return frame + struct.pack(">I", crc32(frame))
 
 
-def decode(pieces: list[bytes]) -> tuple[list[Message], bool]:
+def decode(pieces: list[bytes]) -> tuple[list[EventStreamMessage], bool]:
     """Return the messages in these pieces of a stream, and whether the decoder rejected the stream at the end."""
     decoder = Decoder()
-    messages: list[Message] = []
+    messages: list[EventStreamMessage] = []
     fed = 0
     for piece in pieces:
         decoder.receive_data(piece)
@@ -96,20 +96,20 @@ def _check_damaged(damaged: bytes, intact: bytes, at: int) -> None:
     require(failed, "a flipped bit is not detected")
 
 
-def _check_sealed(frames: list[tuple[bytes, bytes]], messages: list[Message], *, failed: bool) -> None:
-    expected: list[Message] = []
+def _check_sealed(frames: list[tuple[bytes, bytes]], messages: list[EventStreamMessage], *, failed: bool) -> None:
+    expected: list[EventStreamMessage] = []
     for headers, payload in frames:
         read = model_headers(headers)
         if read is None:
             break
-        expected.append(Message(read, payload))
+        expected.append(EventStreamMessage(read, payload))
     require(messages == expected, f"read {messages!r}, expected {expected!r}")
     require(failed == (len(expected) < len(frames)), "the decoder and the model disagree about what is valid")
     for message, (headers, payload) in zip(messages, frames, strict=False):
         _check_encoded(message, seal(headers, payload))
 
 
-def _check_encoded(message: Message, frame: bytes) -> None:
+def _check_encoded(message: EventStreamMessage, frame: bytes) -> None:
     """Check that encoding the message gives the same bytes, and that botocore reads the same message."""
     headers = message.headers
     texts = {name: value for name, value in headers.items() if isinstance(value, str)}

@@ -19,7 +19,7 @@ from starlette.types import ASGIApp
 
 from efo_service.web.app import create_app
 from efo_service.web.http.connection import IDLE_SECONDS, SEND_SECONDS, serve_connection
-from efo_service.web.http.places import Place
+from efo_service.web.http.places import ConnectionSlot
 from efo_service.web.live.actions import Action
 from efo_service.web.live.snapshot import Snapshot
 from efo_service.web.page_routes import Page
@@ -69,7 +69,7 @@ async def _serve(data: bytes) -> None:
     choices, sent = (data[:1] or b"\0")[0], data[1:]
     theirs, ours = trio.testing.memory_stream_pair()
     base = {"scheme": "http", "client": ("10.0.0.7", 5), "server": ("10.0.0.1", 8080)}
-    place = Place("10.0.0.7", lambda: None)
+    place = ConnectionSlot("10.0.0.7", lambda: None)
     received = bytearray()
 
     async def talk() -> None:

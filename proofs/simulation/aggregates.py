@@ -79,7 +79,7 @@ class Aggregates:
             self._add_line(Put(shard, (int(sequence), 0), key, number, self._millis()))
             return
         first = kpl.hash_key(users[0][0])
-        content = kpl.aggregate(kpl.Entry(key, data) for key, _, data in users)
+        content = kpl.aggregate(kpl.AggregateEntry(key, data) for key, _, data in users)
         shard, sequence = self._fake.put(self._stream, AGGREGATE_KEY, content, str(first))
         outside: list[Numbered] = []
         for sub, user in enumerate(users):
@@ -99,12 +99,12 @@ class Aggregates:
 
     def _put_foreign(self) -> None:
         """Put an aggregate of records with any hash keys. No other record has their keys: they have no order."""
-        entries: list[kpl.Entry] = []
+        entries: list[kpl.AggregateEntry] = []
         for _ in range(self._random.randint(2, MAX_USERS)):
             self._foreign += 1
             key = f"f{self._foreign}"
             explicit = str(self._random.randint(0, MAX_HASH_KEY)) if self._random.random() < 0.2 else None
-            entries.append(kpl.Entry(key, b"%s:0|" % key.encode(), explicit))
+            entries.append(kpl.AggregateEntry(key, b"%s:0|" % key.encode(), explicit))
         first = entries[0]
         outer, explicit = self._random.choice(
             (

@@ -62,7 +62,7 @@ class Distribution:
         `may_have_key`: with a key it is one of another producer than the KPL, which is delivered whole (R17).
         """
         users = [self._next() for _ in range(self._random.randint(1, MAX_USERS))]
-        data = kpl.aggregate(kpl.Entry(identity, data) for identity, data in users)
+        data = kpl.aggregate(kpl.AggregateEntry(identity, data) for identity, data in users)
         has_key = may_have_key and self._random.random() < KEYED_SHARE
         shard, sequence = self._fake.put(self._stream, users[0][0] if has_key else None, data)
         for sub, (identity, _) in enumerate(users):

@@ -15,7 +15,7 @@ import trio
 
 from efo_service.relay.errors import SinkError, TopicNotFoundError
 from efo_service.relay.log.catalog import read_catalog
-from efo_service.relay.log.maintenance import Maintenance
+from efo_service.relay.log.maintenance import LogMaintenance
 from efo_service.relay.log.retention import RetentionRules
 from efo_service.relay.log.segments import last_segment, list_segments, read_parts
 from efo_service.relay.log.sink import LogSink
@@ -113,7 +113,7 @@ class WorkerLog:
             self._view.root, TOPIC, clock=log.clock, lock_timeout=lock_timeout, run_blocking=self._run_blocking
         )
         rules = RetentionRules(seconds=log.plan.retention)
-        self._maintenance = Maintenance(self._view.root, TOPIC, rules, grace=log.plan.grace, fan_in=log.plan.fan_in)
+        self._maintenance = LogMaintenance(self._view.root, TOPIC, rules, grace=log.plan.grace, fan_in=log.plan.fan_in)
 
     async def _run_blocking(self, work: Callable[[], T]) -> T:
         """Run work on files, as a thread would: it cannot be cancelled once it has begun."""

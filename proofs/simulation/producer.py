@@ -99,15 +99,15 @@ class Producer:
         home = next(s for s in self._fake.open_shards(self._stream) if self._is_in(s, first_key))
         keys = [key for key in self._keys if self._is_in(home, key)]
         strays = [key for key in self._keys if not self._is_in(home, key)]
-        entries: list[kpl.Entry] = []
+        entries: list[kpl.AggregateEntry] = []
         puts: list[tuple[int, str, int]] = []
         for sub in range(self._random.randint(1, 10)):
             if strays and self._random.random() < STRAY_SHARE:
-                entries.append(kpl.Entry(self._random.choice(strays), b"stray"))
+                entries.append(kpl.AggregateEntry(self._random.choice(strays), b"stray"))
                 continue
             key = self._random.choice(keys)
             number, data = self._next(key)
-            entries.append(kpl.Entry(key, data))
+            entries.append(kpl.AggregateEntry(key, data))
             puts.append((sub, key, number))
         shard, sequence = self._fake.put(self._stream, first_key, kpl.aggregate(entries))
         for sub, key, number in puts:

@@ -25,7 +25,7 @@ from efo_service.relay.destination import Destination, NoReports, SinkRetries, S
 from efo_service.relay.errors import RecordRefusedError, SinkClosedError, SinkError, SinkFencedError, SinkFullError
 from efo_service.relay.failures import isolating
 from efo_service.relay.relay import relay_shard
-from efo_service.relay.write_buffer import Refused as RefusedRecord
+from efo_service.relay.write_buffer import RefusedRecord
 from proofs.simulation.plan import MAX_TRANSIENT_FAILURES, Plan
 from proofs.simulation.sink import MemorySink
 from proofs.simulation.story import Acked, Handled, Line, Mark, Refused, Waited

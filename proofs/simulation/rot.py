@@ -16,7 +16,7 @@ from efo_service.relay.errors import LogError, SinkError
 from efo_service.relay.log.catalog import CATALOG, read_catalog
 from efo_service.relay.log.consistency import check_topic
 from efo_service.relay.log.inspection import verify_topic
-from efo_service.relay.log.maintenance import Maintenance
+from efo_service.relay.log.maintenance import LogMaintenance
 from efo_service.relay.log.partition_writer import open_partition
 from efo_service.relay.log.reader_offsets import READERS
 from efo_service.relay.log.retention import RetentionRules
@@ -99,7 +99,7 @@ class RottingLog:
             writer.close()
 
     def _maintain(self) -> None:
-        Maintenance(self.root, TOPIC, RetentionRules(), grace=5.0, fan_in=2).run(NOW)
+        LogMaintenance(self.root, TOPIC, RetentionRules(), grace=5.0, fan_in=2).run(NOW)
 
     def _partitions(self) -> dict[str, int]:
         return dict(read_catalog(self.root, TOPIC).partitions)

@@ -16,7 +16,7 @@ import trio
 
 from efo.errors import EfoError
 from efo.exception_groups import collapse_groups
-from efo_service.demo.children import Child, ended
+from efo_service.demo.children import DemoProcess, ended
 from efo_service.demo.verify import Comparison, compare, log_rows, log_size
 from proofs.soak.samples import Sample, lag_of, read_sample
 from proofs.soak.server import STREAM
@@ -58,7 +58,7 @@ class Soak:
     comparison: Comparison | None = None
 
 
-class Service(Child):
+class Service(DemoProcess):
     """`efo run` with a counter of tasks and blocks."""
 
     def __init__(self, config: Path, directory: Path) -> None:

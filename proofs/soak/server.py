@@ -16,7 +16,7 @@ import trio
 
 from efo.testing import FakeKinesis
 from efo.testing.faults.script import FaultScript
-from efo_service.demo.load import Load
+from efo_service.demo.load import DemoLoad
 
 STREAM: Final = "orders"
 SHARDS: Final = 4
@@ -27,7 +27,7 @@ class Resharding:
     """Splits a shard and merges two in turn, each time that `every` seconds have passed."""
 
     def __init__(self, every: float) -> None:
-        self.load: Load
+        self.load: DemoLoad
         self._every = every
         self._due = trio.current_time() + every
 
@@ -50,7 +50,7 @@ async def serve(arguments: argparse.Namespace) -> None:
             _print(url=address.url, ca_file=str(address.ca_file))
             reshard = Resharding(arguments.reshard_seconds)
             records = int(arguments.rate * arguments.seconds)
-            load = Load(
+            load = DemoLoad(
                 fake, STREAM, records, seconds=arguments.seconds, split_at=inf, merge_at=inf, before_next_chunk=reshard
             )
             reshard.load = load
@@ -61,7 +61,7 @@ async def serve(arguments: argparse.Namespace) -> None:
                 nursery.cancel_scope.cancel()
 
 
-async def _report(load: Load, faults: FaultScript) -> None:
+async def _report(load: DemoLoad, faults: FaultScript) -> None:
     while True:
         reshards = load.splits + load.merges
         _print(

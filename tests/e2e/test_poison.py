@@ -8,13 +8,13 @@ import signal
 import httpx2
 import pytest
 
-from efo.protocol.aggregation import Entry, aggregate
+from efo.protocol.aggregation import AggregateEntry, aggregate
 from efo_service.exit_codes import Exit
 from tests.e2e.running import relayed, running
 
 pytestmark = pytest.mark.e2e
 
-POISON = aggregate([Entry("p" * 100_000, b"")] * 25_000)
+POISON = aggregate([AggregateEntry("p" * 100_000, b"")] * 25_000)
 UTF8 = {"EFO_RELAY__SINK": "jsonl", "EFO_RELAY__JSONL_FILE": "lines", "EFO_RELAY__JSONL_ENCODING": "utf-8"}
 
 

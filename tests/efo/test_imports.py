@@ -37,9 +37,9 @@ def test_the_library_loads_the_opentelemetry_api_but_not_the_sdk():
 
 
 def test_protobuf_is_loaded_with_the_first_aggregate():
-    code = "import efo.consumer.opening; from efo.protocol.aggregation import Entry, aggregate"
+    code = "import efo.consumer.opening; from efo.protocol.aggregation import AggregateEntry, aggregate"
     assert "google.protobuf" not in modules_after(code)
-    assert "google.protobuf" in modules_after(code + "; aggregate([Entry('k', b'')])")
+    assert "google.protobuf" in modules_after(code + "; aggregate([AggregateEntry('k', b'')])")
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["version"]])

@@ -20,7 +20,7 @@ import trio
 from efo.consumer.shard_stream import ShardStream
 from efo.errors import ConfigurationError, LeaseError
 from efo.model import Batch, Checkpoint, Record
-from efo.protocol.kcl_checkpoints import INVALID_STATE, Permitted, RefusedError, refusal_of
+from efo.protocol.kcl_checkpoints import INVALID_STATE, KclCheckpointError, Permitted, refusal_of
 
 _PACKAGES: Final = ("amazon_kclpy", "kcl_rs")
 _FIELDS: Final = {
@@ -124,7 +124,7 @@ class KclCheckpointer:
             if not checkpoint.is_sentinel:
                 self.shard.ack_to(checkpoint)
             await self.shard.save()
-        except RefusedError as error:
+        except KclCheckpointError as error:
             return error.name
         except LeaseError as error:
             return refusal_of(error)

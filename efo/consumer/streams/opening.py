@@ -21,7 +21,7 @@ from efo.arn import parse_stream
 from efo.checks import check_callable, check_number, check_text, shown
 from efo.consumer.consumer import Consumer
 from efo.consumer.handlers.handler import BatchHandler, Flush, Handler, RecordHandler
-from efo.consumer.opening import Shared, check_arguments, open_sharing
+from efo.consumer.opening import SharedLimits, check_arguments, open_sharing
 from efo.consumer.streams.config import StreamConfig, StreamLike, StreamTracker, region_of
 from efo.consumer.streams.consumer import MultiStreamConsumer
 from efo.consumer.streams.leases import LeasesOf, StreamLeases, open_lease_stores
@@ -185,7 +185,7 @@ class _Opener:
                 kinesis = await stack.enter_async_context(open_client(config.stream, self._where(config)))
                 consumer = await stack.enter_async_context(
                     open_sharing(
-                        Shared(self._limiter.of_stream(config.name), table),
+                        SharedLimits(self._limiter.of_stream(config.name), table),
                         kinesis,
                         application=self._application,
                         leases=await self._leases_of(config, kinesis),

@@ -20,7 +20,7 @@ from efo.kinesis.shard_source import ShardEnd
 from efo.model import Position
 from efo.protocol.denials import is_final
 from efo.protocol.messages import SubscribeToShardEvent
-from efo.protocol.polling import GetIterator, GetRecords, Polling
+from efo.protocol.polling import GetIterator, Poll, Polling
 from efo.protocol.reading import ActiveReadMode, SubscriptionState
 from efo.protocol.subscription import Deliver, Fail, Finish
 
@@ -125,7 +125,7 @@ class ShardPolling:
         await trio.sleep_until(self._machine.due)
         now = trio.current_time()
         call = self._machine.next_call(now)
-        operation: PollOperation = "GetRecords" if isinstance(call, GetRecords) else "GetShardIterator"
+        operation: PollOperation = "GetRecords" if isinstance(call, Poll) else "GetShardIterator"
         try:
             await self._make(call, now)
         except EfoError as error:
@@ -135,7 +135,7 @@ class ShardPolling:
         else:
             self._attempted(operation, now, None)
 
-    async def _make(self, call: GetIterator | GetRecords, now: float) -> None:
+    async def _make(self, call: GetIterator | Poll, now: float) -> None:
         if isinstance(call, GetIterator):
             self._machine.started(await self._caller.get_iterator(self.shard_id, call.position), now)
         else:

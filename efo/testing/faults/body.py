@@ -12,7 +12,7 @@ from efo.protocol.messages import SubscribeToShardEvent, parse_message
 from efo.testing.faults.chunks import Body, Chunk
 from efo.testing.faults.effects import effects
 from efo.testing.faults.kinds import Fault, Reorder, Site
-from efo.testing.faults.script import FaultScript, Target
+from efo.testing.faults.script import FaultScript, FaultTarget
 
 
 class FaultyBody:
@@ -21,7 +21,7 @@ class FaultyBody:
     `clock` returns seconds since the fake's start.
     """
 
-    def __init__(self, body: Body, script: FaultScript, target: Target, clock: Callable[[], float]) -> None:
+    def __init__(self, body: Body, script: FaultScript, target: FaultTarget, clock: Callable[[], float]) -> None:
         self._body = body
         self._script = script
         self._target = target

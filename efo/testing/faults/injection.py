@@ -11,7 +11,7 @@ from efo.testing.faults.body import FaultyBody, FaultyResponse
 from efo.testing.faults.chunks import Body
 from efo.testing.faults.effects import effects
 from efo.testing.faults.kinds import RESPONSE_FAULTS, NoResponse, Refuse, Site, StaleListing
-from efo.testing.faults.script import FaultScript, Target
+from efo.testing.faults.script import FaultScript, FaultTarget
 from efo.testing.state.shards import ShardState
 from efo.testing.state.streams import StreamState
 
@@ -28,7 +28,7 @@ class FaultInjector:
 
         Raises FakeError if the script rejects the call.
         """
-        match self._script.take(Site.CALL, Target(operation, stream, shard), self._clock()):
+        match self._script.take(Site.CALL, FaultTarget(operation, stream, shard), self._clock()):
             case Refuse(code=code, message=message, status=status):
                 raise FakeError(code, message, status)
             case NoResponse(seconds=seconds):
@@ -38,19 +38,19 @@ class FaultInjector:
 
     def body(self, body: Body, stream: str, shard: str) -> Body:
         """Return the body of a subscription, changed by the script's faults."""
-        return FaultyBody(body, self._script, Target("SubscribeToShard", stream, shard), self._clock)
+        return FaultyBody(body, self._script, FaultTarget("SubscribeToShard", stream, shard), self._clock)
 
     def response(self, operation: str, body: bytes | Body) -> bytes | Body:
         """Return the body of a response of another operation, changed by the script's faults."""
         if not isinstance(body, bytes) or not self._script:
             return body
-        fault = self._script.take(Site.EVENT, Target(operation), self._clock())
+        fault = self._script.take(Site.EVENT, FaultTarget(operation), self._clock())
         return FaultyResponse(effects(fault, body)) if isinstance(fault, RESPONSE_FAULTS) else body
 
     def listing(self, stream: StreamState, now_millis: int) -> list[ShardState]:
         """Return the shards for ListShards, stale if the script has a StaleListing, in the order of their ids."""
         shards = list(stream.shards.values())
-        fault = self._script.take(Site.LISTING, Target("ListShards", stream.name), self._clock())
+        fault = self._script.take(Site.LISTING, FaultTarget("ListShards", stream.name), self._clock())
         if not isinstance(fault, StaleListing):
             return shards
         last = len(shards) if fault.last is None else fault.last

@@ -65,7 +65,7 @@ class When:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class FaultTarget:
     """The target of a fault: an operation, and for SubscribeToShard the shard."""
 
     operation: str
@@ -79,7 +79,7 @@ class Fired:
 
     at: float
     fault: Fault
-    target: Target
+    target: FaultTarget
 
 
 @dataclass(slots=True)
@@ -102,9 +102,9 @@ class Rule:
     fault: Fault
     when: When
     seed: str
-    _states: dict[Target, _TargetState] = field(default_factory=dict)
+    _states: dict[FaultTarget, _TargetState] = field(default_factory=dict)
 
-    def applies(self, site: Site, target: Target) -> bool:
+    def applies(self, site: Site, target: FaultTarget) -> bool:
         """Return whether the rule is for this site and target."""
         when = self.when
         operation = when.operation or self.fault.operation
@@ -115,7 +115,7 @@ class Rule:
             and when.stream in (None, target.stream)
         )
 
-    def fires(self, target: Target, now: float, *, occasion: bool) -> bool:
+    def fires(self, target: FaultTarget, now: float, *, occasion: bool) -> bool:
         """Return whether the fault fires now, and count it. `occasion`: False between events."""
         when, state = self.when, self._state(target, now)
         state.occasions += occasion
@@ -131,11 +131,11 @@ class Rule:
                 state.next_at = now + state.random.expovariate(when.rate)
         return fires
 
-    def count_occasion(self, target: Target, now: float) -> None:
+    def count_occasion(self, target: FaultTarget, now: float) -> None:
         """Count an occasion at which another fault fired."""
         self._state(target, now).occasions += 1
 
-    def due(self, target: Target, now: float) -> float:
+    def due(self, target: FaultTarget, now: float) -> float:
         """Return when the fault fires without an event; infinity if it does not."""
         state = self._state(target, now)
         if not self._fires_between_events(state) or state.fired >= self.when.max_times:
@@ -154,7 +154,7 @@ class Rule:
             return state.random.random() < when.probability
         return state.occasions >= (when.nth or 1)
 
-    def _state(self, target: Target, now: float) -> _TargetState:
+    def _state(self, target: FaultTarget, now: float) -> _TargetState:
         if target not in self._states:
             random = Random(f"{self.seed}/{target}")
             next_at = self.when.at if self.when.at is not None else math.inf
@@ -211,7 +211,7 @@ class FaultScript:
         """Remove all faults. `fired` does not change."""
         self._rules.clear()
 
-    def take(self, site: Site, target: Target, now: float, *, occasion: bool = True) -> Fault | None:
+    def take(self, site: Site, target: FaultTarget, now: float, *, occasion: bool = True) -> Fault | None:
         """Return the fault that fires now, if any, and record it in `fired`.
 
         `occasion`: False between events; then only faults fire that need no event.
@@ -228,7 +228,7 @@ class FaultScript:
                 rule.count_occasion(target, now)
         return fault
 
-    def due(self, target: Target, now: float) -> float:
+    def due(self, target: FaultTarget, now: float) -> float:
         """Return when a fault fires for this shard's subscription without an event; infinity if none does."""
         return min(
             (rule.due(target, now) for rule in self._rules if rule.applies(Site.EVENT, target)), default=math.inf

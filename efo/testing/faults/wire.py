@@ -38,7 +38,7 @@ _LARGEST_INCREMENT: Final = 2**31 - 1
 _UNKNOWN_EVENT: Final = {":message-type": "event", ":event-type": "UnknownToAll"}
 
 
-class Connection(Protocol):
+class FaultableConnection(Protocol):
     """The members of the server's connection that faults use."""
 
     h2: h2.connection.H2Connection
@@ -59,7 +59,7 @@ class Connection(Protocol):
         ...
 
 
-async def apply_fault(fault: WireFault, connection: Connection, stream_id: int) -> bool:
+async def apply_fault(fault: WireFault, connection: FaultableConnection, stream_id: int) -> bool:
     """Apply the fault. Return whether the stream continues."""
     match fault:
         case Reset(code=code):
@@ -100,7 +100,7 @@ async def next_bytes(body: Body, stream: trio.abc.Stream) -> bytes | None:
                 pass
 
 
-async def _go_away(fault: GoAway, connection: Connection) -> bool:
+async def _go_away(fault: GoAway, connection: FaultableConnection) -> bool:
     # Not with h2: after its GOAWAY, h2 ends the connection, but a server that drains continues its open streams.
     last = 0 if fault.immediate else connection.h2.highest_inbound_stream_id
     _emit_frames(connection, GoAwayFrame(0, last_stream_id=last, error_code=ErrorCodes[fault.code]))
@@ -112,7 +112,7 @@ async def _go_away(fault: GoAway, connection: Connection) -> bool:
     return False
 
 
-async def _cut(fault: TcpCut | TlsCut, connection: Connection) -> None:
+async def _cut(fault: TcpCut | TlsCut, connection: FaultableConnection) -> None:
     transport = connection.stream
     if isinstance(fault, TlsCut):
         await connection.flush()
@@ -133,7 +133,7 @@ async def _cut(fault: TcpCut | TlsCut, connection: Connection) -> None:
     await trio.aclose_forcefully(transport)
 
 
-def _change_settings(fault: ChangeSettings, connection: Connection) -> None:
+def _change_settings(fault: ChangeSettings, connection: FaultableConnection) -> None:
     codes = h2.settings.SettingCodes
     new = {
         codes.INITIAL_WINDOW_SIZE: fault.initial_window_size,
@@ -145,7 +145,7 @@ def _change_settings(fault: ChangeSettings, connection: Connection) -> None:
         connection.max_streams = fault.max_concurrent_streams
 
 
-def _violate_limits(fault: WindowFault, connection: Connection, stream_id: int) -> None:
+def _violate_limits(fault: WindowFault, connection: FaultableConnection, stream_id: int) -> None:
     match fault:
         case WindowOverrun(excess=excess):
             size = max(0, connection.h2.local_flow_control_window(stream_id)) + excess
@@ -164,6 +164,6 @@ def _data(stream_id: int, size: int, frame_size: int) -> list[Frame]:
     return [DataFrame(stream_id, data[at : at + frame_size]) for at in range(0, len(data), frame_size)]
 
 
-def _emit_frames(connection: Connection, *frames: Frame) -> None:
+def _emit_frames(connection: FaultableConnection, *frames: Frame) -> None:
     connection.emit()
     connection.emit_raw(b"".join(frame.serialize() for frame in frames))

@@ -14,7 +14,7 @@ from random import Random
 from typing import Final
 
 from efo.model import Position, PositionType
-from efo.protocol.aggregation import Entry, aggregate
+from efo.protocol.aggregation import AggregateEntry, aggregate
 from efo.testing.load.event import EventTemplate, RecordTemplate
 from efo.testing.load.settings import Load
 from efo.testing.state.positions import starting_index
@@ -55,7 +55,9 @@ class LoadShard:
         else:
             key_indexes = range(index, index + self._load.aggregated)
             user_keys = [keys[number % len(keys)] for number in key_indexes]
-            data = aggregate(Entry(user_key, random.randbytes(self._load.record_bytes)) for user_key in user_keys)
+            data = aggregate(
+                AggregateEntry(user_key, random.randbytes(self._load.record_bytes)) for user_key in user_keys
+            )
         low_digits = str(self._first + index * RECORD_STEP)[-_LOW_DIGITS:]
         return RecordTemplate(b64encode(data), key, low_digits)
 

@@ -15,7 +15,7 @@ from efo.testing.state.consumers import ConsumerState
 from efo.testing.state.core import Core
 from efo.testing.state.shards import ShardState
 from efo.testing.state.streams import StreamState, hash_key_of
-from efo.testing.state.subscriptions import Slot, Subscription, SubscriptionCounts, Subscriptions
+from efo.testing.state.subscriptions import FakeSubscription, Slot, SubscriptionCounts, Subscriptions
 
 KEYS_PER_SHARD: Final = 16
 
@@ -37,7 +37,7 @@ class LoadSubscriptions(Subscriptions):
         slot: Slot,
         counts: SubscriptionCounts,
         position: Position,
-    ) -> Subscription:
+    ) -> FakeSubscription:
         if stream.name not in self._load.shards:
             return super()._start(stream, shard, consumer, slot, counts, position)
         log = self._log(stream, shard)
@@ -59,7 +59,7 @@ class LoadSubscriptions(Subscriptions):
         return keys[shard.id]
 
 
-class LoadSubscription(Subscription):
+class LoadSubscription(FakeSubscription):
     """The messages of one subscription to a shard of a load."""
 
     def __init__(

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from efo.testing.errors import invalid_argument, not_found
 from efo.testing.operations import requests
-from efo.testing.operations.paging import Token, decode_token, encode_token, page
+from efo.testing.operations.paging import PageToken, decode_token, encode_token, page
 from efo.testing.operations.responses import ResponseBody, consumer_description
 from efo.testing.state.core import Core
 
@@ -46,5 +46,5 @@ def list_stream_consumers(core: Core, request: requests.ListStreamConsumers) -> 
     consumers, more = page(core.consumers(stream).list(now), _NAME, after, request.max_results, _MAX_PAGE)
     response: dict[str, Any] = {"Consumers": [consumer_description(consumer, now) for consumer in consumers]}
     if more:
-        response["NextToken"] = encode_token(Token("ListStreamConsumers", consumers[-1].name, now))
+        response["NextToken"] = encode_token(PageToken("ListStreamConsumers", consumers[-1].name, now))
     return response

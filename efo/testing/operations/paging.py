@@ -16,7 +16,7 @@ TOKEN_LIFE: Final = 300.0
 T = TypeVar("T")
 
 
-class Token(msgspec.Struct, frozen=True):
+class PageToken(msgspec.Struct, frozen=True):
     """The position of the next page.
 
     `listing`: the operation. `after`: the last key of the previous page. `issued_at`: seconds since the epoch.
@@ -29,18 +29,18 @@ class Token(msgspec.Struct, frozen=True):
     shard_filter: ShardFilter | None = None
 
 
-def encode_token(token: Token) -> str:
+def encode_token(token: PageToken) -> str:
     """Return the token as text for the client."""
     return urlsafe_b64encode(msgspec.json.encode(token)).decode()
 
 
-def decode_token(text: str, listing: str, now: float) -> Token:
+def decode_token(text: str, listing: str, now: float) -> PageToken:
     """Return the token that the text encodes. Raises InvalidArgumentException, ExpiredNextTokenException.
 
     `listing`: the operation that received the token.
     """
     try:
-        token = msgspec.json.decode(urlsafe_b64decode(text.encode()), type=Token)
+        token = msgspec.json.decode(urlsafe_b64decode(text.encode()), type=PageToken)
     except (ValueError, msgspec.DecodeError):
         raise invalid_argument(f"NextToken {text[:100]!r} is invalid") from None
     if token.listing != listing:

@@ -71,7 +71,7 @@ def _encryption(stream: StreamState) -> dict[str, str]:
 
 
 def _put(
-    core: Core, stream: StreamState, entry: requests.PutRecord | requests.PutRecordsEntry
+    core: Core, stream: StreamState, entry: requests.PutRecord | requests.PutRecordsRequestEntry
 ) -> tuple[ShardState, StoredRecord]:
     """Put one record. Raises ProvisionedThroughputExceededException if writes are throttled."""
     shard = stream.shard_for(entry.partition_key, entry.data, entry.explicit_hash_key)

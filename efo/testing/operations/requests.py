@@ -143,7 +143,7 @@ class PutRecord(StreamReference, frozen=True, kw_only=True):
     dry_run: bool = False
 
 
-class PutRecordsEntry(_Request, frozen=True):
+class PutRecordsRequestEntry(_Request, frozen=True):
     """AWS: PutRecordsRequestEntry."""
 
     data: bytes
@@ -154,7 +154,7 @@ class PutRecordsEntry(_Request, frozen=True):
 class PutRecords(StreamReference, frozen=True, kw_only=True):
     """AWS: PutRecords."""
 
-    records: list[PutRecordsEntry]
+    records: list[PutRecordsRequestEntry]
     dry_run: bool = False
 
 

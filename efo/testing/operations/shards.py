@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from efo.testing.errors import invalid_argument, not_found, validation
 from efo.testing.operations import requests
-from efo.testing.operations.paging import Token, decode_token, encode_token, page
+from efo.testing.operations.paging import PageToken, decode_token, encode_token, page
 from efo.testing.operations.responses import ResponseBody, shard_description
 from efo.testing.state.core import Core
 from efo.testing.state.retention import trim_horizon
@@ -35,7 +35,7 @@ def list_shards(core: Core, request: requests.ListShards) -> ResponseBody:
     shards, more = page(listed, _ID, after, request.max_results, _MAX_PAGE)
     response: dict[str, Any] = {"Shards": [shard_description(shard) for shard in shards]}
     if more:
-        token = Token("ListShards", shards[-1].id, core.clock(), stream.name, shard_filter)
+        token = PageToken("ListShards", shards[-1].id, core.clock(), stream.name, shard_filter)
         response["NextToken"] = encode_token(token)
     return response
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from efo.testing.errors import in_use, invalid_argument, validation
 from efo.testing.operations import requests
-from efo.testing.operations.paging import Token, decode_token, encode_token, page
+from efo.testing.operations.paging import PageToken, decode_token, encode_token, page
 from efo.testing.operations.responses import ResponseBody, shard_description, stream_description, stream_summary
 from efo.testing.state import retention
 from efo.testing.state.core import Core
@@ -89,7 +89,7 @@ def list_streams(core: Core, request: requests.ListStreams) -> ResponseBody:
     response: dict[str, Any] = {"StreamNames": [stream.name for stream in streams], "HasMoreStreams": more}
     response["StreamSummaries"] = [stream_summary(stream, now) for stream in streams]
     if more:
-        response["NextToken"] = encode_token(Token("ListStreams", streams[-1].name, now))
+        response["NextToken"] = encode_token(PageToken("ListStreams", streams[-1].name, now))
     return response
 
 

@@ -72,7 +72,7 @@ class RecordedCall(msgspec.Struct, frozen=True, omit_defaults=True):
     timestamp: float | None = None
 
 
-class Line(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+class RecordedLine(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """One line of a recording."""
 
     capture: int | None = None
@@ -87,7 +87,7 @@ class Line(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_field
     closed: bool = False
 
 
-class CallLines(Sequence[Line]):
+class CallLines(Sequence[RecordedLine]):
     """The lines of one call of a recording. A line is read when it is asked for, and not kept."""
 
     def __init__(self, recording: Recording) -> None:
@@ -104,10 +104,10 @@ class CallLines(Sequence[Line]):
         return len(self._offsets)
 
     @overload
-    def __getitem__(self, index: int) -> Line: ...
+    def __getitem__(self, index: int) -> RecordedLine: ...
     @overload
-    def __getitem__(self, index: slice) -> Sequence[Line]: ...
-    def __getitem__(self, index: int | slice) -> Line | Sequence[Line]:
+    def __getitem__(self, index: slice) -> Sequence[RecordedLine]: ...
+    def __getitem__(self, index: int | slice) -> RecordedLine | Sequence[RecordedLine]:
         """Read a line. Raises ConfigurationError: the file was changed since it was opened."""
         if isinstance(index, slice):
             return [self[position] for position in range(*index.indices(len(self)))]
@@ -161,11 +161,11 @@ class Recording:
             raise
         return recording
 
-    def line(self, offset: int, size: int) -> Line:
+    def line(self, offset: int, size: int) -> RecordedLine:
         """Read the line at this place. Raises ConfigurationError: the file was changed since it was opened."""
         try:
             self._file.seek(offset)
-            return msgspec.json.decode(self._file.read(size), type=Line)
+            return msgspec.json.decode(self._file.read(size), type=RecordedLine)
         except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ConfigurationError(f"{self._path} was changed while it is replayed: {error}") from None
 
@@ -175,7 +175,7 @@ class Recording:
             if number == 1 and (encoding := other_encoding(text)):
                 raise ConfigurationError(f"{path} is no recording: it is {encoding} text")
             try:
-                line = msgspec.json.decode(without_mark(text) if number == 1 else text, type=Line)
+                line = msgspec.json.decode(without_mark(text) if number == 1 else text, type=RecordedLine)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 if number > 1 and not text.endswith(b"\n"):  # only the last line has no line break
                     break

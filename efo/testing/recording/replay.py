@@ -13,7 +13,7 @@ from efo.model import HashKeyRange, Shard
 from efo.testing.errors import FakeError
 from efo.testing.faults.chunks import Body, Chunk
 from efo.testing.operations.requests import SubscribeToShard
-from efo.testing.recording.file import Line, RecordedShard, Recording
+from efo.testing.recording.file import RecordedLine, RecordedShard, Recording
 from efo.testing.state.core import Core
 from efo.testing.state.subscriptions import INITIAL_RESPONSE
 
@@ -27,7 +27,7 @@ class Replay:
     def __init__(self, recording: Recording, core: Core, speed: float = 1.0) -> None:
         self._core = core
         self._speed = speed
-        self._calls: dict[tuple[str, str], deque[Sequence[Line]]] = defaultdict(deque)
+        self._calls: dict[tuple[str, str], deque[Sequence[RecordedLine]]] = defaultdict(deque)
         for lines in recording.calls.values():
             if (call := lines[0].subscribe) is not None:
                 self._calls[call.stream, call.shard].append(lines)
@@ -39,11 +39,11 @@ class Replay:
         found, _ = self._core.consumer(request.consumer_arn)
         found.shard(request.shard_id)
         calls = self._calls[stream, request.shard_id]
-        return _ReplayedBody(calls.popleft() if calls else [Line(data=INITIAL_RESPONSE)], self._speed)
+        return _ReplayedBody(calls.popleft() if calls else [RecordedLine(data=INITIAL_RESPONSE)], self._speed)
 
 
 class _ReplayedBody:
-    def __init__(self, lines: Sequence[Line], speed: float) -> None:
+    def __init__(self, lines: Sequence[RecordedLine], speed: float) -> None:
         self._lines = iter(lines)  # one line at a time is in memory
         self._speed = speed
         self._recorded_at = lines[0].at

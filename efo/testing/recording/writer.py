@@ -8,7 +8,7 @@ import msgspec
 import trio
 
 from efo.testing.faults.kinds import WireFault
-from efo.testing.recording.file import VERSION, Line, RecordedCall, RecordedShard
+from efo.testing.recording.file import VERSION, RecordedCall, RecordedLine, RecordedShard
 
 
 class RecordingWriter:
@@ -24,7 +24,7 @@ class RecordingWriter:
         self._is_over = False
         self.calls = 0
         self.data_bytes = 0
-        self._write(Line(capture=VERSION))
+        self._write(RecordedLine(capture=VERSION))
 
     def close(self) -> None:
         """Write nothing any more. The file is the caller's."""
@@ -34,31 +34,31 @@ class RecordingWriter:
         """Write the shards of a stream, unless they are as they were."""
         if self._streams.get(stream) != shards:
             self._streams[stream] = shards
-            self._write(Line(stream=stream, shards=shards))
+            self._write(RecordedLine(stream=stream, shards=shards))
 
     def begin(self, call: RecordedCall) -> int:
         """Write that a call was accepted; return its number."""
         self.calls += 1
-        self._write_now(Line(call=self.calls, subscribe=call))
+        self._write_now(RecordedLine(call=self.calls, subscribe=call))
         return self.calls
 
     def data(self, call: int, data: bytes) -> None:
         """Write bytes of the body of a call."""
         self.data_bytes += len(data)
-        self._write_now(Line(call=call, data=data))
+        self._write_now(RecordedLine(call=call, data=data))
 
     def fault(self, call: int, fault: WireFault) -> None:
         """Write a fault of the connection of a call."""
-        self._write_now(Line(call=call, fault=fault))
+        self._write_now(RecordedLine(call=call, fault=fault))
 
     def end(self, call: int, *, clean: bool) -> None:
         """Write the end of a call. `clean`: the server ended the stream; else it was closed or broke."""
-        self._write_now(Line(call=call, end=True) if clean else Line(call=call, closed=True))
+        self._write_now(RecordedLine(call=call, end=True) if clean else RecordedLine(call=call, closed=True))
 
-    def _write_now(self, line: Line) -> None:
+    def _write_now(self, line: RecordedLine) -> None:
         self._write(msgspec.structs.replace(line, at=round(trio.current_time() - self._started_at, 6)))
 
-    def _write(self, line: Line) -> None:
+    def _write(self, line: RecordedLine) -> None:
         if not self._is_over:
             self._file.write(msgspec.json.encode(line) + b"\n")
             self._file.flush()

@@ -19,7 +19,7 @@ import h2.settings
 import trio
 from h2.errors import ErrorCodes
 
-from efo.protocol.frame_splitter import FrameSplitter, GoAway
+from efo.protocol.frame_splitter import FrameSplitter, GoAwayFrame
 from efo.testing.faults.chunks import Body, Pause
 from efo.testing.faults.wire import apply_fault
 from efo.testing.server.dispatch import MAX_BODY, Request, Response
@@ -161,7 +161,7 @@ class ServerConnection:
         preface, data = data[: self._preface_left], data[self._preface_left :]
         self._preface_left -= len(preface)
         for piece in (preface, *self._splitter.receive_data(data)):
-            if isinstance(piece, GoAway):
+            if isinstance(piece, GoAwayFrame):
                 self._goaway_received = True
                 self.ended = self.ended or piece.error_code != ErrorCodes.NO_ERROR
             elif isinstance(piece, bytes) and piece:

@@ -34,7 +34,7 @@ INITIAL_RESPONSE: Final = eventstream.encode(
 _encode = msgspec.json.Encoder().encode
 
 
-class SubscribeToShardEvent(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=True):
+class FakeEvent(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=True):
     """One event (AWS: SubscribeToShardEvent). A missing continuation and an empty list of children are omitted."""
 
     records: list[StoredRecord]
@@ -68,7 +68,7 @@ class Slot:
     called_at: float = float("-inf")
     succeeded_at: float = float("-inf")
     paced_until: float = float("-inf")
-    active: Subscription | None = None
+    active: FakeSubscription | None = None
 
 
 class Subscriptions:
@@ -83,7 +83,7 @@ class Subscriptions:
         """Return the counters of one shard. The object is updated while the fake runs."""
         return self._counts.setdefault((stream, shard_id), SubscriptionCounts())
 
-    def open(self, consumer_arn: str, shard_id: str, position: Position) -> Subscription:
+    def open(self, consumer_arn: str, shard_id: str, position: Position) -> FakeSubscription:
         """Start a subscription. It takes over from an older one.
 
         Raises FakeError: ResourceNotFoundException (consumer or shard), LimitExceededException (a second call within
@@ -116,10 +116,10 @@ class Subscriptions:
         slot: Slot,
         counts: SubscriptionCounts,
         position: Position,
-    ) -> Subscription:
+    ) -> FakeSubscription:
         """Return the subscription of an accepted call. Raises FakeError: the position is invalid."""
         index = starting_index(shard, position, self._core.clock())
-        return Subscription(self._core, shard, consumer, slot, counts, index)
+        return FakeSubscription(self._core, shard, consumer, slot, counts, index)
 
     def _admit(self, slot: Slot, consumer: ConsumerState, shard_id: str) -> None:
         settings, now = self._core.settings, trio.current_time()
@@ -132,7 +132,7 @@ class Subscriptions:
             raise in_use(f"Another active subscription exists for this consumer: {consumer.arn}")
 
 
-class Subscription:
+class FakeSubscription:
     """The messages of one subscription, created one at a time on demand."""
 
     def __init__(
@@ -223,10 +223,10 @@ class Subscription:
         if not self._shard.is_open:
             self._ended = True
             children = [child.as_child() for child in self._shard.children]
-            return _event(SubscribeToShardEvent([], 0, child_shards=children))
+            return _event(FakeEvent([], 0, child_shards=children))
         if now >= self._idle_at:
             self._idle_at = now + self._settings.idle_interval
-            return _event(SubscribeToShardEvent([], 0, self._shard.tick(self._core.millis)))
+            return _event(FakeEvent([], 0, self._shard.tick(self._core.millis)))
         return None
 
     def _has_backlog(self) -> bool:
@@ -239,13 +239,13 @@ class Subscription:
         if (rate := self._settings.shard_bytes_per_second) is not None:
             size = sum(record.size for record in records)
             self._slot.paced_until = now + size / rate
-        return _event(SubscribeToShardEvent(records, self._behind(), records[-1].sequence_number))
+        return _event(FakeEvent(records, self._behind(), records[-1].sequence_number))
 
     def _behind(self) -> int:
         return self._shard.behind_latest(self._index, self._core.millis)
 
 
-def _event(event: SubscribeToShardEvent) -> bytes:
+def _event(event: FakeEvent) -> bytes:
     return eventstream.encode(EVENT_HEADERS, _encode(event))
 
 

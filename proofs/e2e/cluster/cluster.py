@@ -8,7 +8,7 @@ from typing import Final
 
 import trio
 
-from efo_service.demo.children import Child, ChildFailedError
+from efo_service.demo.children import ChildFailedError, DemoProcess
 from proofs.e2e.cluster.environments import BARE, NAME
 from proofs.local_servers.processes import free_port
 
@@ -29,7 +29,7 @@ def spark_home() -> Path:
     return Path(pyspark.__file__).parent
 
 
-class Program(Child):
+class Program(DemoProcess):
     """Any command as a child: a part of the cluster, or a job."""
 
     def __init__(

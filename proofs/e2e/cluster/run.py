@@ -17,9 +17,9 @@ import trio
 from efo.errors import EfoError
 from efo.exception_groups import collapse_groups
 from efo.testing import FakeKinesis, FakeSettings
-from efo_service.demo.children import Child, ended
-from efo_service.demo.load import Load
-from efo_service.demo.verify import Comparison, Row, compare, parquet_rows
+from efo_service.demo.children import DemoProcess, ended
+from efo_service.demo.load import DemoLoad
+from efo_service.demo.verify import Comparison, FoundRecord, compare, parquet_rows
 from efo_service.spark.pipeline.pipeline import MAX_RETRIES
 from proofs.e2e.cluster import environments
 from proofs.e2e.cluster.cluster import PYTHON, Cluster, Program
@@ -74,7 +74,7 @@ class _Run:
     def _query(self) -> dict[str, str]:
         return {"subscribe": STREAM, "storeOptions": json.dumps(dict(self.store.options()))}
 
-    async def pipeline(self, load: Load) -> None:
+    async def pipeline(self, load: DemoLoad) -> None:
         """Run efo's pipeline while the relay writes, and kill a worker in the middle."""
         output = self.options.directory / "parquet" / "records"
         job = self.made.packages / "efo_service" / "spark_job.py"
@@ -219,7 +219,7 @@ class _Run:
             name, job, directory=self.made.driver, archive=self.made.archive, environment=ENVIRONMENT
         )
 
-    async def _compare(self, rows: Callable[[Path], list[Row]], path: Path) -> Comparison:
+    async def _compare(self, rows: Callable[[Path], list[FoundRecord]], path: Path) -> Comparison:
         found = await trio.to_thread.run_sync(rows, path)
         self.report(f"{path.name}: {len(found)} records")
         return compare(found, self.options.records)
@@ -252,7 +252,7 @@ async def _read_in_all_ways(one: _Run) -> None:
         fake.create_stream(STREAM, shards=SHARDS)
         address = await stack.enter_async_context(fake.serve())
         one.config.write_text(efo_config(STREAM, address.url, str(address.ca_file), *_tables(one)))
-        relay = Child("relay", ["run", "--config", str(one.config)], options.directory, ENVIRONMENT)
+        relay = DemoProcess("relay", ["run", "--config", str(one.config)], options.directory, ENVIRONMENT)
         await stack.enter_async_context(ended(cluster.master, *cluster.workers, relay))
         await relay.start()
         await cluster.start()
@@ -263,7 +263,7 @@ async def _read_in_all_ways(one: _Run) -> None:
 
         one.report("a master and two workers run; their Python has no efo")
         seconds = options.records / options.rate
-        load = Load(
+        load = DemoLoad(
             fake,
             STREAM,
             options.records,
@@ -279,9 +279,9 @@ async def _read_in_all_ways(one: _Run) -> None:
         await one.wrong_environments()
 
 
-def _rows_of(path: Path) -> list[Row]:
+def _rows_of(path: Path) -> list[FoundRecord]:
     rows = pq.read_table(path).to_pylist()
-    return [Row((0.0, row["partition"], row["offset"]), row["key"].decode(), row["value"]) for row in rows]
+    return [FoundRecord((0.0, row["partition"], row["offset"]), row["key"].decode(), row["value"]) for row in rows]
 
 
 def _url(server: Running) -> str:

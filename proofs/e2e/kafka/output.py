@@ -7,8 +7,8 @@ from typing import Final
 
 import trio
 
-from efo_service.demo.children import Child, ChildFailedError
-from efo_service.demo.verify import Row
+from efo_service.demo.children import ChildFailedError, DemoProcess
+from efo_service.demo.verify import FoundRecord
 from proofs.e2e.kafka.broker import CONNECTOR, Broker
 from proofs.e2e.kafka.topic import TopicReader, create_topic
 from proofs.e2e.run import STREAM
@@ -47,14 +47,14 @@ connect_seconds = 60"""
         """Return how many records the topic holds so far."""
         return await self._topic.count()
 
-    async def rows(self) -> list[Row]:
+    async def rows(self) -> list[FoundRecord]:
         """Return all records, and close the consumer."""
         rows = await trio.to_thread.run_sync(self._topic.rows)
         await trio.to_thread.run_sync(self._topic.close)
         return rows
 
 
-class BrokerChild(Child):
+class BrokerChild(DemoProcess):
     """The broker as a child that can be killed and restarted like efo's own processes."""
 
     def __init__(self, broker: Broker) -> None:

@@ -9,7 +9,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from efo.errors import EfoError
-from efo_service.demo.verify import Row
+from efo_service.demo.verify import FoundRecord
 from efo_service.relay.kafka.topics import ensure_topic, records_topic
 
 _TIMEOUT_SECONDS: Final = 60.0
@@ -38,7 +38,7 @@ class TopicReader:
             }
         )
         self._consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
-        self._rows: list[Row] = []
+        self._rows: list[FoundRecord] = []
         self._lock = trio.Lock()
 
     async def count(self) -> int:
@@ -47,7 +47,7 @@ class TopicReader:
             await trio.to_thread.run_sync(self._read)
         return len(self._rows)
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[FoundRecord]:
         """Return the records. Those of a key are in one partition, so their offsets give their order."""
         self._read()
         return self._rows
@@ -58,7 +58,7 @@ class TopicReader:
                 error = message.error()
                 if error is None:
                     order = (0.0, message.partition() or 0, message.offset() or 0)
-                    self._rows.append(Row(order, (message.key() or b"").decode(), message.value() or b""))
+                    self._rows.append(FoundRecord(order, (message.key() or b"").decode(), message.value() or b""))
                 elif not (error.retriable() or error.code() < 0):
                     raise EfoError(f"the topic cannot be read: {error}")
 

@@ -17,8 +17,8 @@ import trio
 from efo.errors import EfoError
 from efo.exception_groups import collapse_groups
 from efo.testing import FakeKinesis, FakeSettings
-from efo_service.demo.children import Child, ended
-from efo_service.demo.load import CHUNK, Load, number_of, partition_key, value
+from efo_service.demo.children import DemoProcess, ended
+from efo_service.demo.load import CHUNK, DemoLoad, number_of, partition_key, value
 from efo_service.demo.verify import Comparison, compare, parquet_rows
 from proofs.e2e.kills import POLL_SECONDS, STALLED_SECONDS, Killer, Target, pace_load, wait_for_records
 from proofs.e2e.landed import LandedRows
@@ -44,7 +44,7 @@ class Options:
     directory: Path
 
 
-class Application(Child):
+class Application(DemoProcess):
     """The Spark application, in a process group of its own."""
 
     def __init__(self, directory: Path, url: str, ca_file: str, *, queries: tuple[str, ...], name: str) -> None:
@@ -81,7 +81,7 @@ def _is_planner(path: Path, session: int) -> bool:
         return False
 
 
-class Planner(Child):
+class Planner(DemoProcess):
     """One planner of the application, to be killed alone."""
 
     def __init__(self, application: Application, rng: random.Random) -> None:
@@ -152,7 +152,7 @@ async def _stream(
     planner = Planner(application, random.Random(options.seed))  # noqa: S311 - must be repeatable; not a secret
     planners = Target("planner", [planner], least, options.planner_kills, max_delay=3.0)
     targets = [driver, planners]
-    load = Load(
+    load = DemoLoad(
         fake,
         STREAM,
         options.records,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import trio
 
-from efo_service.demo.verify import Row, log_rows, log_size
+from efo_service.demo.verify import FoundRecord, log_rows, log_size
 from proofs.e2e.run import STREAM
 
 
@@ -30,7 +30,7 @@ class LogOutput:
         """Return how many records the log holds so far."""
         return await trio.to_thread.run_sync(log_size, self._log, STREAM)
 
-    async def rows(self) -> list[Row]:
+    async def rows(self) -> list[FoundRecord]:
         """Return all records."""
         rows, _ = await trio.to_thread.run_sync(log_rows, self._log, STREAM)
         return rows

@@ -14,9 +14,9 @@ import trio
 
 from efo.exception_groups import collapse_groups
 from efo.testing import FakeKinesis, FakeSettings
-from efo_service.demo.children import Child, ended
-from efo_service.demo.load import Load
-from efo_service.demo.verify import Comparison, Row, compare
+from efo_service.demo.children import DemoProcess, ended
+from efo_service.demo.load import DemoLoad
+from efo_service.demo.verify import Comparison, FoundRecord, compare
 from efo_service.relay.errors import SinkError
 from efo_service.relay.object_log.readable import ObjectLog
 from efo_service.relay.object_store.url import parse_url
@@ -63,7 +63,7 @@ async def _run(server: Running, options: Options, report: Callable[[str], None])
                 config.write_text(efo_config(STREAM, address.url, str(address.ca_file), table, leases=options.leases))
                 relays = [_relay(options, config, number) for number in (1, 2)]
                 target = Target("relay", [*relays], lambda: _count(log), options.kills, max_delay=1.5)
-                load = Load(
+                load = DemoLoad(
                     fake,
                     STREAM,
                     options.records,
@@ -130,14 +130,14 @@ async def _count(log: ObjectLog) -> int:
 
 def _compare(log: ObjectLog, records: int) -> tuple[Comparison, list[str]]:
     """Read everything as a reader does, and verify every byte."""
-    rows: list[Row] = []
+    rows: list[FoundRecord] = []
     catalog = log.catalog(STREAM)
     for number in catalog.shards:
         start, end = log.start(STREAM, number, catalog), log.end(STREAM, number, catalog) or 0
         for batch in log.parts(STREAM, number, start, end, catalog, allow_gaps=False):
             columns = (batch.column(name).to_pylist() for name in ("offset", "key", "value"))
             for offset, key, data in zip(*columns, strict=True):
-                rows.append(Row((0.0, number, offset), key.decode(), data))
+                rows.append(FoundRecord((0.0, number, offset), key.decode(), data))
     verified = log.verify(STREAM, lambda _: None)
     problems = [*verified.problems]
     if verified.records != len(rows):
@@ -145,7 +145,7 @@ def _compare(log: ObjectLog, records: int) -> tuple[Comparison, list[str]]:
     return compare(rows, records), problems
 
 
-class _Relay(Child):
+class _Relay(DemoProcess):
     """A relay whose start can be waited for: SIGTERM ends a process that does not handle signals yet."""
 
     _before = 0

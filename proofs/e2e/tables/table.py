@@ -19,7 +19,7 @@ from obstore.store import S3Store
 
 from efo.errors import EfoError
 from efo.exception_groups import collapse_groups
-from efo_service.demo.verify import Row
+from efo_service.demo.verify import FoundRecord
 from proofs.e2e.tables.formats import Place
 from proofs.local_servers.object_stores import BUCKET, ENVIRONMENT
 from proofs.paths import ROOT
@@ -78,7 +78,7 @@ class Table:
         summaries = (s["summary"] for s in metadata.get("snapshots", []) if s["snapshot-id"] == current)
         return sum(int(summary["total-records"]) for summary in summaries)
 
-    async def rows(self) -> list[Row]:
+    async def rows(self) -> list[FoundRecord]:
         """Return all rows, as the table's own Spark reads them."""
         output = self._directory / "rows.parquet"
         self.read_result = await run_on_spark(
@@ -92,10 +92,10 @@ def _added(commit: bytes) -> int:
     return sum(json.loads(add["stats"])["numRecords"] for add in adds if add)
 
 
-def _rows(path: Path) -> list[Row]:
+def _rows(path: Path) -> list[FoundRecord]:
     columns = pq.read_table(path)
     values = (columns.column(name).to_pylist() for name in ("partition", "offset", "key", "value"))
-    return [Row((0.0, p, o), key.decode(), data) for p, o, key, data in zip(*values, strict=True)]
+    return [FoundRecord((0.0, p, o), key.decode(), data) for p, o, key, data in zip(*values, strict=True)]
 
 
 async def run_on_spark(

@@ -18,7 +18,7 @@ import efo
 import efo.aio
 import efo.sync
 from efo.events import RecordDeadLettered, RecordsFiltered, RecordSkipped
-from efo.protocol.aggregation import AGGREGATE_KEY, AggregateMode, Entry, aggregate, hash_key
+from efo.protocol.aggregation import AGGREGATE_KEY, AggregateEntry, AggregateMode, aggregate, hash_key
 from efo.testing import FakeKinesis, FakeKinesisThread, InMemoryStream, virtual_time
 from proofs.edges.consuming import STREAM, Consumed, Told, consume, in_virtual_time
 from proofs.edges.service import run, serving
@@ -26,7 +26,7 @@ from proofs.situations.situation import CANARY, Cases, Outcome
 
 cases = Cases("drops")
 
-ENTRIES = [Entry(f"{CANARY}-key-{number}", f"{CANARY}-{number}".encode()) for number in range(20)]
+ENTRIES = [AggregateEntry(f"{CANARY}-key-{number}", f"{CANARY}-{number}".encode()) for number in range(20)]
 PUT = Counter(entry.data for entry in ENTRIES)
 POISONED = (b"1", f"{CANARY} bad".encode(), b"3")
 
@@ -38,7 +38,7 @@ def outcome(consumed: Consumed, put: Counter[bytes], *, is_right: bool = True, m
     return Outcome(did, is_right=is_right and not lost and not repeated, counts={"records_lost_silently": lost})
 
 
-def put_by_aws_kinesis_agg(fake: FakeKinesis, entries: Iterable[Entry]) -> None:
+def put_by_aws_kinesis_agg(fake: FakeKinesis, entries: Iterable[AggregateEntry]) -> None:
     aggregator = aws_kinesis_agg.RecordAggregator()
     for entry in entries:
         aggregator.add_user_record(entry.partition_key, entry.data, entry.explicit_hash_key)
@@ -46,7 +46,7 @@ def put_by_aws_kinesis_agg(fake: FakeKinesis, entries: Iterable[Entry]) -> None:
     fake.put(STREAM, key, bytes(data), explicit)
 
 
-def put_by_kpl(fake: FakeKinesis, entries: Sequence[Entry]) -> str:
+def put_by_kpl(fake: FakeKinesis, entries: Sequence[AggregateEntry]) -> str:
     """Put an aggregate as the KPL does; return its shard."""
     return fake.put(STREAM, AGGREGATE_KEY, aggregate(entries), str(hash_key(entries[0].partition_key)))[0]
 
@@ -99,7 +99,7 @@ def an_aggregate_under_a_random_key_after_a_merge() -> Outcome:
             first, second, _ = fake.open_shards(STREAM)
             fake.merge(STREAM, first, second)
             for number in range(8):
-                again = [Entry(e.partition_key, e.data + b"/%d" % number) for e in ENTRIES]
+                again = [AggregateEntry(e.partition_key, e.data + b"/%d" % number) for e in ENTRIES]
                 fake.put(STREAM, f"{number * 7919:08x}", aggregate(again))
             put = Counter(e.data + b"/%d" % number for e in ENTRIES for number in range(8))
             consumed = await consume(fake, 60)
@@ -115,7 +115,7 @@ def the_kpl_puts_again_after_a_split() -> Outcome:
             fake.create_stream(STREAM, shards=1)
             put, home = await put_through_a_split(fake)
             for number in range(5):  # it goes on with its old map
-                more = [Entry(e.partition_key, e.data + b"/%d" % number) for e in ENTRIES]
+                more = [AggregateEntry(e.partition_key, e.data + b"/%d" % number) for e in ENTRIES]
                 more.sort(key=lambda e: hash_key(e.partition_key))  # so the first is in the lower half
                 put_by_kpl(fake, more)
                 put_by_kpl(fake, [e for e in more if hash_key(e.partition_key) >= 2**127])
@@ -174,7 +174,9 @@ def _asked_for(mode: AggregateMode) -> Outcome:
         async with FakeKinesis() as fake:
             fake.create_stream(STREAM, shards=4)
             for number in range(3):
-                put_by_aws_kinesis_agg(fake, [Entry(e.partition_key, e.data + b"/%d" % number) for e in ENTRIES])
+                put_by_aws_kinesis_agg(
+                    fake, [AggregateEntry(e.partition_key, e.data + b"/%d" % number) for e in ENTRIES]
+                )
             consumed = await consume(fake, aggregates=mode)
         put = Counter(e.data + b"/%d" % number for e in ENTRIES for number in range(3))
         lost = consumed.lost(put)
@@ -293,7 +295,7 @@ def put_with_empty_lines() -> Outcome:
 def tail_of_another_producers_aggregate() -> Outcome:
     with FakeKinesisThread() as fake:
         fake.create_stream(STREAM, 4)
-        fake.put(STREAM, "random", aggregate([Entry(f"key-{n}", b"%d" % n) for n in range(len(ENTRIES))]))
+        fake.put(STREAM, "random", aggregate([AggregateEntry(f"key-{n}", b"%d" % n) for n in range(len(ENTRIES))]))
         done = run(fake, "tail", STREAM, "--from", "trim_horizon", "--until", "now", "--json")
     shown = len(done.stdout.splitlines())
     return Outcome(f"{shown} of {len(ENTRIES)} shown", is_right=shown == len(ENTRIES))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from efo.protocol.aggregation import Entry, aggregate
+from efo.protocol.aggregation import AggregateEntry, aggregate
 from efo.testing import ALWAYS, When
 from efo.testing.faults import EndStream, Refuse
 from proofs.edges.service import STREAM
@@ -24,7 +24,7 @@ def the_process_is_killed() -> Outcome:
 def a_producer_puts_damaged_aggregates() -> Outcome:
     with running() as one:
         truth = Truth("", "aggregate_damaged", "efo_decode_errors_total", alert="EfoDecodeErrors", obstacle="")
-        one.play(lambda: one.put_one(aggregate([Entry("p" * 300, b"")] * 3)), truth)
+        one.play(lambda: one.put_one(aggregate([AggregateEntry("p" * 300, b"")] * 3)), truth)
         return one.outcome()
 
 
@@ -32,7 +32,7 @@ def a_producer_puts_damaged_aggregates() -> Outcome:
 def records_of_aggregates_are_filtered_out() -> Outcome:
     with running(shards=4, CONSUMER__AGGREGATES="filter") as one:
         truth = Truth("filtered out", "filtered", "efo_record_filtered_total", alert="EfoRecordsFiltered", obstacle="")
-        one.play(lambda: one.put_one(aggregate([Entry(f"key-{number}", b"") for number in range(20)])), truth)
+        one.play(lambda: one.put_one(aggregate([AggregateEntry(f"key-{number}", b"") for number in range(20)])), truth)
         one.put -= 1
         return one.outcome()
 

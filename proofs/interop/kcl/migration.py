@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import trio
 
-from efo.leases.stores.dynamodb.client import Table
+from efo.leases.stores.dynamodb.client import DynamoDbTable
 from proofs.interop.kcl.scenario import STREAMS, Scenario
 from proofs.interop.kcl.workers import APPLICATION, Worker
 
@@ -73,7 +73,7 @@ class MigrationScenario(Scenario):
             )
 
     @property
-    def _leases(self) -> Table:
+    def _leases(self) -> DynamoDbTable:
         return next(iter(self._streams.stores.values()))._table  # noqa: SLF001 - its client
 
     async def _state(self) -> dict[str, Any]:

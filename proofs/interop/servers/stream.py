@@ -18,7 +18,7 @@ import trio
 import efo
 from efo.kinesis.control_plane import ControlPlane
 from efo.model import Shard
-from efo.protocol.aggregation import Entry, aggregate, hash_key
+from efo.protocol.aggregation import AggregateEntry, aggregate, hash_key
 from proofs.interop.servers.comparison import Item, data_of
 from proofs.interop.servers.launcher import Endpoint, ServerError
 
@@ -74,7 +74,7 @@ class Stream:
         while self.count < end:
             numbers = range(self.count, min(self.count + BATCH, end))
             self.count = numbers.stop
-            await self._put([Entry(f"key-{number % KEYS:03d}", data_of(number, size)) for number in numbers])
+            await self._put([AggregateEntry(f"key-{number % KEYS:03d}", data_of(number, size)) for number in numbers])
         return self.items[before:]
 
     async def split(self) -> tuple[str, list[str]]:
@@ -114,7 +114,7 @@ class Stream:
                 await trio.sleep(_POLL)
         raise self._endpoint.failed(f"did not reach {shards} open shards within {_RESHARD_TIMEOUT:.0f} s")
 
-    async def _put(self, entries: list[Entry]) -> None:
+    async def _put(self, entries: list[AggregateEntry]) -> None:
         """Put user records by one call: some as plain records, the others as one aggregate per shard."""
         plain = [entry for entry in entries if not _is_aggregated(entry)]
         groups = [[entry] for entry in plain]
@@ -133,7 +133,7 @@ class Stream:
                 self.items.append(Item(*place, entry.partition_key, entry.data))
 
 
-def _is_aggregated(entry: Entry) -> bool:
+def _is_aggregated(entry: AggregateEntry) -> bool:
     return int(entry.partition_key.rpartition("-")[2]) % AGGREGATED == 0
 
 

@@ -12,7 +12,7 @@ from efo.errors import EfoError
 from efo.kinesis.client import Sign
 from efo.kinesis.connection_pool import ConnectionPool
 from efo.kinesis.response_stream import ResponseStream
-from efo.protocol.eventstream import Decoder, Message
+from efo.protocol.eventstream import Decoder, EventStreamMessage
 from proofs.interop.truth.comparison import Observation
 
 _TARGET: Final = "Kinesis_20131202."
@@ -145,7 +145,7 @@ async def _subscription(response: ResponseStream, records: int, observation: Obs
         messages.append({"end": True})
 
 
-def _event(message: Message) -> dict[str, Any]:
+def _event(message: EventStreamMessage) -> dict[str, Any]:
     return {"headers": dict(message.headers), "payload": _decoded(bytes(message.payload))}
 
 

@@ -25,7 +25,7 @@ from efo.testing.server.listener import Address
 from efo.testing.settings import FakeSettings
 from efo_service.commands.extras import require_fake
 from efo_service.commands.options import Json
-from efo_service.commands.output import Table, print_table, write_json
+from efo_service.commands.output import TextTable, print_table, write_json
 from efo_service.errors import UnavailableError, UsageError
 
 
@@ -118,7 +118,7 @@ def _write_address(address: Address, streams: list[str], *, as_json: bool) -> No
         write_json(values)
         sys.stdout.flush()
         return
-    table = Table("", "FakeKinesis")
+    table = TextTable("", "FakeKinesis")
     table.add_row("url", address.url)
     table.add_row("CA file", ca_file or "none: no TLS")
     table.add_row("streams", ", ".join(streams) or "none: create them with CreateStream")

@@ -28,7 +28,7 @@ from efo_service.errors import UsageError
 from efo_service.factories.kinesis import open_stream
 from efo_service.factories.lease_store import name_of_store
 from efo_service.operations import leases as operations
-from efo_service.operations.leases import Target
+from efo_service.operations.leases import ResetTarget
 from efo_service.operations.record_lines import without_controls
 
 Shards = Annotated[list[str] | None, Parameter(name="SHARD", negative="", help="The shards of the leases.")]
@@ -277,12 +277,12 @@ class _Reset:
     `is_former`: the leases are of a former stream of this name. They are deleted, and all leases are missing.
     """
 
-    target: Target
+    target: ResetTarget
     missing: Sequence[Lease] = ()
     is_former: bool = False
 
 
-async def _plan_reset(target: Target, settings: Settings, leases: Sequence[Lease], *, select_all: bool) -> _Reset:
+async def _plan_reset(target: ResetTarget, settings: Settings, leases: Sequence[Lease], *, select_all: bool) -> _Reset:
     """Return what a reset of these leases does. Raises UsageError if only a reset of all would help."""
     if not target.checkpoint.is_sentinel or (target.checkpoint == Checkpoint.TRIM_HORIZON and not select_all):
         return _Reset(target)

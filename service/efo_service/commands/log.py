@@ -23,7 +23,7 @@ from efo.leases.store import LeaseStore
 from efo.model import Lease
 from efo_service.commands.common import Yes, confirm, with_lease_store
 from efo_service.commands.options import Application, ConfigFile, Json, StreamName
-from efo_service.commands.output import Table, format_time, print_table, write_json, write_line, write_note
+from efo_service.commands.output import TextTable, format_time, print_table, write_json, write_line, write_note
 from efo_service.config.loading import load
 from efo_service.config.settings import Settings
 from efo_service.errors import NoLeaseStoreError, UsageError
@@ -322,8 +322,8 @@ def _progress(topic: str) -> Iterator[Any]:
         yield show
 
 
-def _tables(state: TopicState) -> Iterator[Table]:
-    partitions = Table(
+def _tables(state: TopicState) -> Iterator[TextTable]:
+    partitions = TextTable(
         "partition", "shard", "records", "offsets", "segments", "MB", "position", "newest commit",
         title=f"{state.topic}: the stream {state.stream}",
     )  # fmt: skip
@@ -340,7 +340,7 @@ def _tables(state: TopicState) -> Iterator[Table]:
         )
     yield partitions
     if state.readers:
-        readers = Table("reader", "lag (records)", "committed")
+        readers = TextTable("reader", "lag (records)", "committed")
         for reader in state.readers:
             readers.add_row(reader.name, f"{reader.lag:,}", format_time(reader.committed_at) or "its file is invalid")
         yield readers

@@ -33,10 +33,10 @@ from efo_service.operations.migration.formats import FORMATS, Format, FormatName
 from efo_service.operations.migration.layout import Layout, Mark, Scope
 from efo_service.operations.migration.looking import look_twice, refuse_changes
 from efo_service.operations.migration.plan import Start, plan_leases, plan_target
-from efo_service.operations.migration.reading import Snapshot
+from efo_service.operations.migration.reading import RowsSnapshot
 from efo_service.operations.migration.report import Report
 from efo_service.operations.migration.stores.opening import Defaults, dynamodb_table, open_rows
-from efo_service.operations.migration.stores.rows import RowStore
+from efo_service.operations.migration.stores.rows import RowTable
 
 _OF_KCL = ("KCL", "amazon_kclpy")
 _SHORT = {"moved": "moved", "nothing": "", "refused": "REFUSED"}
@@ -64,10 +64,10 @@ class _Site:
 
     settings: Settings
     options: _Options
-    rows: RowStore
+    rows: RowTable
     layout: Layout
     scope: Scope
-    snapshot: Snapshot
+    snapshot: RowsSnapshot
     shards: Sequence[Shard]
     start: Start
 

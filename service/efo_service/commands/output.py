@@ -17,7 +17,7 @@ _WIDTH: Final = 10_000
 """Columns of a table at most."""
 
 
-class Table(RichTable):
+class TextTable(RichTable):
     """A table of texts."""
 
     def __init__(self, *columns: str, title: str = "", show_header: bool = True) -> None:
@@ -35,7 +35,7 @@ def write_json(value: Any) -> None:
 
 def write_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Write a table to stdout."""
-    table = Table(*columns, title=title)
+    table = TextTable(*columns, title=title)
     for row in rows:
         table.add_row(*row)
     print_table(table)

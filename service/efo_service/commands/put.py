@@ -27,7 +27,7 @@ from efo_service.config.settings import Settings
 from efo_service.drain import SIGNALS
 from efo_service.errors import UnavailableError, UsageError
 from efo_service.factories.kinesis import open_stream
-from efo_service.operations.put import Progress, Source, put_lines
+from efo_service.operations.put import PutProgress, Source, put_lines
 from efo_service.operations.put_lines import Format, Parse, parser
 from efo_service.relay.jsonlines import Encoding
 
@@ -75,7 +75,7 @@ def put(
         raise UsageError("--key is empty: expected 1 to 256 characters")
     settings = load_for_stream(config, stream)
     make_parser = partial(parser, form, key=key, key_field=key_field, encoding=encoding)
-    progress = Progress()
+    progress = PutProgress()
     options = ProducerSettings(aggregate=aggregate, ordered=ordered)
     began = time.monotonic()
     try:
@@ -108,7 +108,7 @@ async def _put(
     options: ProducerSettings,
     source: Source,
     make_parser: Callable[..., Parse],
-    progress: Progress,
+    progress: PutProgress,
     whole: bool,  # noqa: FBT001 - trio.run passes on positional arguments only
     rate: float,
 ) -> None:
@@ -129,7 +129,7 @@ async def _interrupt(signals: AsyncIterator[int]) -> None:
         raise KeyboardInterrupt
 
 
-async def _report(progress: Progress) -> None:
+async def _report(progress: PutProgress) -> None:
     while True:
         await trio.sleep(EVERY[sys.stderr.isatty()])
         if sys.stderr.isatty():

@@ -47,7 +47,7 @@ SourceOptions = Annotated[dict[str, str], AfterValidator(_check_source_options)]
 SinkOptions = Annotated[dict[str, str], AfterValidator(_check_sink_options)]
 
 
-class PipelineSettings(Section):
+class PipelineSection(Section):
     """The Spark pipeline that reads the log or Kafka: `efo pipeline`."""
 
     source: Literal["efo", "kafka"] = Field(
@@ -128,7 +128,7 @@ class PipelineSettings(Section):
     )
 
     @model_validator(mode="after")
-    def _can_decode(self) -> PipelineSettings:
+    def _can_decode(self) -> PipelineSection:
         try:
             Decoding(self.decode, self.value_schema, self.unwrap, self.older_value_schemas)
         except ConfigurationError as error:
@@ -136,7 +136,7 @@ class PipelineSettings(Section):
         return self
 
     @model_validator(mode="after")
-    def _one_limit(self) -> PipelineSettings:
+    def _one_limit(self) -> PipelineSection:
         if self.max_records is not None and "maxoffsetspertrigger" in {name.lower() for name in self.source_options}:
             raise ValueError(
                 "max_records and the source option maxOffsetsPerTrigger are the same limit: remove one of them"

@@ -33,7 +33,7 @@ from efo.settings import (
 from efo_service.config.cloudwatch import CloudWatchSettings
 from efo_service.config.dynamodb import tags_of
 from efo_service.config.leases import LeaseSettings
-from efo_service.config.pipeline import PipelineSettings
+from efo_service.config.pipeline import PipelineSection
 from efo_service.config.relay import RelaySettings
 from efo_service.config.section import (
     Endpoint,
@@ -167,7 +167,7 @@ def _check_consumer_tags(value: str) -> str:
     return value
 
 
-class ConsumerSettings(Section):
+class ConsumerSection(Section):
     """The fan-out consumer, and how it reads the stream."""
 
     application: Name = Field("efo", description="Name of the application. Its workers share the shards.")
@@ -239,7 +239,7 @@ class ConsumerSettings(Section):
         return self.name or (self.application if self.arn is None else parse_consumer(self.arn)[1])
 
     @model_validator(mode="after")
-    def _has_one_consumer(self) -> ConsumerSettings:
+    def _has_one_consumer(self) -> ConsumerSection:
         if self.arn is not None and self.name is not None:
             raise ValueError("name and arn are the same consumer's: remove one of them")
         if self.arn is not None and self.read_mode == "polling":
@@ -383,12 +383,12 @@ class Settings(BaseSettings):
     _secret_files: tuple[Path, ...] = PrivateAttr(())
 
     kinesis: KinesisSettings
-    consumer: ConsumerSettings = ConsumerSettings()
+    consumer: ConsumerSection = ConsumerSection()
     leases: LeaseSettings = Field(default_factory=LeaseSettings)
     relay: RelaySettings = Field(default_factory=RelaySettings)
     service: ServiceSettings = Field(default_factory=ServiceSettings)
     cloudwatch: CloudWatchSettings = CloudWatchSettings()
-    pipeline: PipelineSettings = Field(default_factory=PipelineSettings)
+    pipeline: PipelineSection = Field(default_factory=PipelineSection)
 
     @classmethod
     def settings_customise_sources(

@@ -26,7 +26,7 @@ class ChildFailedError(EfoError):
     error_type = "child_failed"
 
 
-class Child:
+class DemoProcess:
     """One command of efo, in its own process group. Its output goes to `log`.
 
     `environment` is added to the caller's environment, without the variables that configure efo, AWS or telemetry.
@@ -94,7 +94,7 @@ class Child:
 
 
 @asynccontextmanager
-async def ended(*children: Child) -> AsyncIterator[None]:
+async def ended(*children: DemoProcess) -> AsyncIterator[None]:
     """End all children when the context is left, even after an error."""
     try:
         yield

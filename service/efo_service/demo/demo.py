@@ -14,8 +14,8 @@ import trio
 from efo.errors import EfoError
 from efo.exception_groups import collapse_groups
 from efo.testing import FakeKinesis, FakeSettings
-from efo_service.demo.children import Child, ended
-from efo_service.demo.load import Load
+from efo_service.demo.children import DemoProcess, ended
+from efo_service.demo.load import DemoLoad
 from efo_service.demo.verify import Comparison, compare, log_rows, log_size, parquet_rows
 from efo_service.drain import SIGNALS
 from efo_service.errors import UsageError
@@ -164,10 +164,10 @@ class _Demo:
 
     async def run(self, fake: FakeKinesis, config: Path) -> None:
         """Put the load, wait until all records are relayed and landed, and drain both processes."""
-        service = Child("run", ["run", "--config", str(config)], self._directory, _CREDENTIALS)
-        pipeline = Child("pipeline", ["pipeline", "--config", str(config), "--json"], self._directory, {})
+        service = DemoProcess("run", ["run", "--config", str(config)], self._directory, _CREDENTIALS)
+        pipeline = DemoProcess("pipeline", ["pipeline", "--config", str(config), "--json"], self._directory, {})
         options = self._options
-        load = Load(fake, STREAM, options.records, seconds=options.seconds, split_at=SPLIT_AT, merge_at=MERGE_AT)
+        load = DemoLoad(fake, STREAM, options.records, seconds=options.seconds, split_at=SPLIT_AT, merge_at=MERGE_AT)
         async with ended(service, pipeline):
             await service.start()
             if self._options.spark:
@@ -210,7 +210,7 @@ class _Demo:
         }
         return DemoResult(log, parquet, summary)
 
-    async def _crash(self, service: Child, load: Load) -> None:
+    async def _crash(self, service: DemoProcess, load: DemoLoad) -> None:
         """Kill the service in the middle of the load, and restart it."""
         await load.reached(CRASH_AT)
         self._is_killing = True
@@ -219,7 +219,9 @@ class _Demo:
         await service.start()
         self._is_killing = False
 
-    async def _wait(self, phase: str, done: Callable[[], bool], fake: FakeKinesis, load: Load, child: Child) -> None:
+    async def _wait(
+        self, phase: str, done: Callable[[], bool], fake: FakeKinesis, load: DemoLoad, child: DemoProcess
+    ) -> None:
         """Poll until `done` returns true. Raises EfoError if the child ends, or without progress for STALL_SECONDS."""
         progress = self._progress
         progress.phase = phase

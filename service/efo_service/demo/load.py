@@ -13,7 +13,7 @@ from typing import Final
 import trio
 
 from efo.model import HashKeyRange
-from efo.protocol.aggregation import Entry, aggregate, hash_key
+from efo.protocol.aggregation import AggregateEntry, aggregate, hash_key
 from efo.testing import FakeKinesis
 
 KEYS: Final = 997
@@ -54,7 +54,7 @@ def number_of(data: bytes) -> int | None:
     return number if data == value(number) else None
 
 
-class Load:
+class DemoLoad:
     """Puts records at a steady rate, and splits and merges shards of the stream meanwhile.
 
     `seconds`: duration of the load. `split_at`, `merge_at`: the share of the records after which to reshard.
@@ -121,13 +121,13 @@ class Load:
 
     def _put(self, numbers: Iterable[int], shards: list[HashKeyRange]) -> None:
         plain: list[tuple[str, bytes]] = []
-        aggregated: list[Entry] = []
+        aggregated: list[AggregateEntry] = []
         for number in numbers:
             key, data = partition_key(number), value(number)
             if number % KEYS % AGGREGATED:
                 plain.append((key, data))
             else:
-                aggregated.append(Entry(key, data))
+                aggregated.append(AggregateEntry(key, data))
         self._fake.put_many(self._stream, plain)
         for shard in shards:
             # The key of its first record routes an aggregate to the shard of all its records.

@@ -18,7 +18,7 @@ from efo_service.relay.log.catalog import read_catalog, topics
 from efo_service.relay.log.segments import list_segments, read_segment
 
 
-class Row(NamedTuple):
+class FoundRecord(NamedTuple):
     """A record that was found. `order`: its position among all records of its key."""
 
     order: tuple[float, int, int]
@@ -60,7 +60,7 @@ class Latency:
     p99: float
 
 
-def compare(rows: Iterable[Row], produced: int) -> Comparison:
+def compare(rows: Iterable[FoundRecord], produced: int) -> Comparison:
     """Return the comparison of the rows with the records 0 to `produced` - 1."""
     seen = bytearray(produced)
     newest: dict[str, int] = {}
@@ -80,9 +80,9 @@ def compare(rows: Iterable[Row], produced: int) -> Comparison:
     return Comparison(found, seen.count(0), duplicated, unexpected, violations)
 
 
-def log_rows(root: Path, topic: str) -> tuple[list[Row], Latency]:
+def log_rows(root: Path, topic: str) -> tuple[list[FoundRecord], Latency]:
     """Return the log's rows, ordered by their commit, and the latency from arrival to commit."""
-    rows: list[Row] = []
+    rows: list[FoundRecord] = []
     ages: list[float] = []
     for partition in read_catalog(root, topic).partitions.values():
         for segment in list_segments(root / topic / str(partition)):
@@ -91,7 +91,7 @@ def log_rows(root: Path, topic: str) -> tuple[list[Row], Latency]:
             ages += (origin.committed_at - arrival for arrival in arrivals)
             columns = (batch.column(name).to_pylist() for name in ("offset", "key", "value"))
             for offset, key, data in zip(*columns, strict=True):
-                rows.append(Row((origin.committed_at, partition, offset), key.decode(), data))
+                rows.append(FoundRecord((origin.committed_at, partition, offset), key.decode(), data))
     quantiles = pc.quantile(pa.array(ages), q=[0.5, 0.99]).to_pylist() if ages else [0.0, 0.0]
     return rows, Latency(*(round(1000 * age, 1) for age in quantiles))
 
@@ -104,17 +104,17 @@ def log_size(root: Path, topic: str) -> int:
     return sum(s.end - s.base for p in partitions for s in list_segments(root / topic / str(p)))
 
 
-def parquet_rows(output: Path) -> list[Row]:
+def parquet_rows(output: Path) -> list[FoundRecord]:
     """Return the rows that Spark wrote, ordered by partition and offset.
 
     This is also the order of each key, since the children of a shard get higher partitions.
     """
-    rows: list[Row] = []
+    rows: list[FoundRecord] = []
     for path in committed_files(output):
         table = pq.read_table(path, columns=["partition", "offset", "key", "value"], partitioning=None)
         columns = (table.column(name).to_pylist() for name in ("partition", "offset", "key", "value"))
         for partition, offset, key, data in zip(*columns, strict=True):
-            rows.append(Row((0.0, partition, offset), key.decode(), data))
+            rows.append(FoundRecord((0.0, partition, offset), key.decode(), data))
     return rows
 
 

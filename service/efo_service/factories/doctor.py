@@ -27,7 +27,7 @@ from efo_service.operations.doctor.kinesis import kinesis_checks
 from efo_service.operations.doctor.leases import lease_checks
 from efo_service.operations.doctor.machine import MIB, disk_check, java_check, port_check
 from efo_service.operations.doctor.running import Check, missing_package, untested
-from efo_service.operations.doctor.shared import Shared
+from efo_service.operations.doctor.shared import SharedResource
 from efo_service.relay.errors import SinkError
 from efo_service.relay.object_store.url import StoreUrl
 from efo_service.spark.java import find_java
@@ -50,7 +50,7 @@ async def open_checks(settings: Settings, seconds: float) -> AsyncIterator[list[
     with collapse_groups():
         async with trio.open_nursery() as nursery:
             way = endpoint_checks(_location(settings.kinesis))
-            kinesis = Shared(nursery, lambda: open_stream(settings.kinesis))
+            kinesis = SharedResource(nursery, lambda: open_stream(settings.kinesis))
             consumer = settings.consumer
             stream = kinesis_checks(kinesis.get, consumer.consumer_name, NEEDED, consumer.read_mode)
             cloudwatch = _cloudwatch(settings)

@@ -19,7 +19,7 @@ from efo_service.config.settings import Settings
 from efo_service.relay.destination import Destination, SinkReports, SinkRetries
 from efo_service.relay.errors import SinkError, SinkFullError, SinkUnavailableError
 from efo_service.relay.log.consistency import check_topic
-from efo_service.relay.log.maintenance import Maintenance, MaintenanceReport
+from efo_service.relay.log.maintenance import LogMaintenance, MaintenanceReport
 from efo_service.relay.log.retention import RetentionRules
 from efo_service.relay.log.sink import LOCK_TIMEOUT, LogSink
 from efo_service.relay.log.state import LogState, disk_of
@@ -48,7 +48,7 @@ async def open_log(
     if not isinstance(root, Path):
         raise TypeError(f"{root} is not a directory")
     await trio.to_thread.run_sync(check_topic, root, topic)
-    maintenance = Maintenance(root, topic, retention_rules(settings.relay))
+    maintenance = LogMaintenance(root, topic, retention_rules(settings.relay))
 
     state = LogState(str(root / topic), topic, retention_rules(settings.relay))
     state.measure(meters)

@@ -21,10 +21,10 @@ from efo_service.relay.log.state import LogState
 from efo_service.relay.mapping import Extractor
 from efo_service.relay.object_log import keys
 from efo_service.relay.object_log.consistency import check_topic
-from efo_service.relay.object_log.maintenance import Maintenance
+from efo_service.relay.object_log.maintenance import ObjectLogMaintenance
 from efo_service.relay.object_log.sink import ObjectLogSink
 from efo_service.relay.object_store.measured import MeasuredStore
-from efo_service.relay.object_store.probe import Probe, probe
+from efo_service.relay.object_store.probe import StoreProbe, probe
 from efo_service.relay.object_store.remote import open_store
 from efo_service.relay.object_store.repeating import RepeatingStore
 from efo_service.relay.object_store.store import Store
@@ -62,7 +62,7 @@ async def open_object_log(
             message=f"the bucket of {url} is versioned: what compaction and retention remove stays, and costs, until a"
             " lifecycle rule of the bucket expires noncurrent versions (docs/object-storage.md)",
         )
-    maintenance = Maintenance(store, topic, retention_rules(settings.relay))
+    maintenance = ObjectLogMaintenance(store, topic, retention_rules(settings.relay))
     state = LogState(f"{url}/{topic}", topic, retention_rules(settings.relay))
     state.measure(meter_provider)
     async with maintained(maintenance.run, state, topic, settings.relay.maintenance_interval):
@@ -70,7 +70,7 @@ async def open_object_log(
         yield Destination(sink, retries, reports, problems=state.problems)
 
 
-def _check(store: Store, url: StoreUrl, topic: str, stream: str) -> Probe:
+def _check(store: Store, url: StoreUrl, topic: str, stream: str) -> StoreProbe:
     found = probe(store, keys.PROBES, has_generations=url.scheme == "gs")
     check_topic(store, topic, stream)
     return found

@@ -23,7 +23,7 @@ from efo_service.relay.measured import SinkMeter
 from efo_service.relay.plugins import SinkContext, open_plugin
 from efo_service.relay.rotated_file import Rotation
 from efo_service.relay.transform import Transform, load_transform
-from efo_service.relay.write_buffer import Refused
+from efo_service.relay.write_buffer import RefusedRecord
 
 SYSTEMS: Final = {"log": "efo_log", "jsonl": "efo_jsonl", "kafka": "kafka", "kinesis": "aws.kinesis"}
 """The name of each kind of sink in metrics (OpenTelemetry: messaging.system). Others have their own."""
@@ -163,7 +163,7 @@ class _Reports:
         """Note that a shard's sink works again, after it failed."""
         self._observer(SinkRecovered(shard_id))
 
-    def refused(self, shard_id: str, refused: Refused) -> None:
+    def refused(self, shard_id: str, refused: RefusedRecord) -> None:
         """Note that a record that the sink refuses was dead-lettered or skipped."""
         at, reason = refused
         event = RecordSkipped if self._action == "skip" else RecordDeadLettered

@@ -20,7 +20,7 @@ import trio
 from efo.checks import shown
 from efo.errors import EfoError
 from efo.exception_groups import collapse_groups
-from efo_service.multilang.messages import CheckpointRequest, Status, parse
+from efo_service.multilang.messages import CheckpointRequest, StatusMessage, parse
 
 EXIT_SECONDS: Final = 10.0
 """How long a child may take to end after its stdin is closed. It is then terminated."""
@@ -57,7 +57,7 @@ class Child:
         self.is_intact = True
         self._process = process
         self._output = output
-        self._messages, self._received = trio.open_memory_channel[Status | CheckpointRequest](_MESSAGES)
+        self._messages, self._received = trio.open_memory_channel[StatusMessage | CheckpointRequest](_MESSAGES)
 
     async def send(self, message: bytes) -> None:
         """Write a message. Raises ChildError if the child does not read any more.
@@ -73,7 +73,7 @@ class Child:
             raise await self.failure("closed its stdin") from None
         self.is_intact = True
 
-    async def receive(self) -> Status | CheckpointRequest:
+    async def receive(self) -> StatusMessage | CheckpointRequest:
         """Return its next message. Raises ChildError if its stdout ends."""
         try:
             return await self._received.receive()

@@ -41,7 +41,7 @@ class _ProcessRecords(msgspec.Struct, frozen=True, gc=False, rename="camel", tag
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class StatusMessage:
     """The child has done what it was asked. `response_for`: which action; None if it does not say."""
 
     response_for: str | None
@@ -118,7 +118,7 @@ def checkpointed(request: CheckpointRequest, error: str | None) -> bytes:
     return _line(answer)
 
 
-def parse(line: bytes) -> Status | CheckpointRequest | None:
+def parse(line: bytes) -> StatusMessage | CheckpointRequest | None:
     """Return the message that a line of the child's stdout is; None: it is none, such as what a library prints."""
     try:
         message = msgspec.json.decode(line)
@@ -129,7 +129,7 @@ def parse(line: bytes) -> Status | CheckpointRequest | None:
     match message.get("action"):
         case "status":
             action = message.get("responseFor")
-            return Status(action if isinstance(action, str) else None)
+            return StatusMessage(action if isinstance(action, str) else None)
         case "checkpoint":
             field = "checkpoint" if "checkpoint" in message else "sequenceNumber"
             return CheckpointRequest(_scalar(message.get(field)), _scalar(message.get("subSequenceNumber")), field)

@@ -22,7 +22,7 @@ import trio
 from efo.consumer.shard_stream import ShardStream
 from efo.errors import IsolateShardError, LeaseError
 from efo.model import Batch, Record
-from efo.protocol.kcl_checkpoints import INVALID_STATE, SHUTDOWN, Permitted, RefusedError, refusal_of
+from efo.protocol.kcl_checkpoints import INVALID_STATE, SHUTDOWN, KclCheckpointError, Permitted, refusal_of
 from efo_service.multilang import messages
 from efo_service.multilang.child import Child, ChildError, open_child
 from efo_service.multilang.messages import CheckpointRequest, Protocol
@@ -208,7 +208,7 @@ class _Processor:
         """Save a checkpoint; return the name of KCL's exception if it is refused."""
         try:
             checkpoint = self._permitted.resolve(request.sequence_number, request.sub_sequence_number)
-        except RefusedError as error:
+        except KclCheckpointError as error:
             return error.name
         try:
             if not checkpoint.is_sentinel:  # that of a shard of which nothing was read

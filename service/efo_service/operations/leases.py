@@ -89,52 +89,52 @@ async def release(store: LeaseStore, lease: Lease) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ResetTarget:
     """The checkpoint that a reset writes. `starts_at`: the time of AT_TIMESTAMP, in seconds since the epoch."""
 
     checkpoint: Checkpoint
     starts_at: float | None = None
 
 
-def parse_target(text: str, now: float) -> Target:
+def parse_target(text: str, now: float) -> ResetTarget:
     """Return the target of the option `--to`. `resolve_time` sets the time of LATEST. Raises UsageError.
 
     `now`: seconds since the epoch, for a time like -15m.
     """
     match text.lower():
         case "trim_horizon":
-            return Target(Checkpoint.TRIM_HORIZON)
+            return ResetTarget(Checkpoint.TRIM_HORIZON)
         case "latest":
-            return Target(Checkpoint.LATEST)
+            return ResetTarget(Checkpoint.LATEST)
     number, _, sub = text.partition("/")
     if is_decimal(number) and len(number) <= MAX_SEQUENCE_DIGITS and (is_decimal(sub) or number == text):
-        return Target(Checkpoint(number, int(sub[:MAX_SEQUENCE_DIGITS] or 0)))
+        return ResetTarget(Checkpoint(number, int(sub[:MAX_SEQUENCE_DIGITS] or 0)))
     if (at := parse_time(text, now)) is None:
         raise UsageError(
             f"--to {text}: expected trim_horizon, latest, a time with a time zone like 2026-01-31T12:00:00Z, how long "
             "ago like -15m, or the sequence number of the last record that is done, with /SUB_SEQUENCE_NUMBER within a "
             "KPL aggregate"
         )
-    return Target(Checkpoint.AT_TIMESTAMP, at)
+    return ResetTarget(Checkpoint.AT_TIMESTAMP, at)
 
 
-def resolve_time(target: Target, now: float) -> Target:
+def resolve_time(target: ResetTarget, now: float) -> ResetTarget:
     """Return the target with the time of LATEST set to `now`, the service's time (rule R4).
 
     Raises UsageError if the target is in the future, by more than the error of a clock.
     """
     if target.checkpoint == Checkpoint.LATEST:
-        return Target(Checkpoint.LATEST, now)
+        return ResetTarget(Checkpoint.LATEST, now)
     if target.starts_at is None:
         return target
     try:
         position = pinned(Position.at_timestamp(target.starts_at), now, "--to")
     except ConfigurationError as error:
         raise UsageError(str(error)) from None
-    return Target(target.checkpoint, position.timestamp)
+    return ResetTarget(target.checkpoint, position.timestamp)
 
 
-def leases_to_reset(leases: Sequence[Lease], target: Target) -> list[Lease]:
+def leases_to_reset(leases: Sequence[Lease], target: ResetTarget) -> list[Lease]:
     """Return the leases that a reset changes. Raises UsageError if the target does not suit them.
 
     Finished shards are read again too, before their children (rule R1). With LATEST they stay finished, since they
@@ -146,7 +146,7 @@ def leases_to_reset(leases: Sequence[Lease], target: Target) -> list[Lease]:
 
 
 def missing_leases(
-    shards: Iterable[Shard], leases: Iterable[Lease], target: Target, created_at: float | None = None
+    shards: Iterable[Shard], leases: Iterable[Lease], target: ResetTarget, created_at: float | None = None
 ) -> list[Lease]:
     """Return the leases to create in a reset of all shards: those of listed shards that have no lease.
 
@@ -160,7 +160,7 @@ def missing_leases(
     return [_new_lease(shard, target, created_at) for shard in shards if shard.shard_id not in known]
 
 
-def _new_lease(shard: Shard, target: Target, created_at: float | None) -> Lease:
+def _new_lease(shard: Shard, target: ResetTarget, created_at: float | None) -> Lease:
     lease = Lease(
         shard.shard_id,
         Checkpoint.SHARD_END,

@@ -33,7 +33,7 @@ class Source(Protocol):
 
 
 @dataclass(slots=True)
-class Progress:
+class PutProgress:
     """What `efo put` has done so far. `latency`: the highest, in seconds. An observer of its producer.
 
     `taken`: records that were read and put. `empty_lines`: lines that were left out. `stored`, `failed`: what became of
@@ -93,7 +93,7 @@ async def put_lines(
     producer: Producer[bytes],
     source: Source,
     parse: Parse,
-    progress: Progress,
+    progress: PutProgress,
     *,
     whole: bool = False,
     rate: float = math.inf,
@@ -110,7 +110,7 @@ async def put_lines(
 
 
 async def _put_lines(
-    producer: Producer[bytes], source: Source, parse: Parse, progress: Progress, lines: Lines, rate: float
+    producer: Producer[bytes], source: Source, parse: Parse, progress: PutProgress, lines: Lines, rate: float
 ) -> None:
     began = trio.current_time()
     is_open = True

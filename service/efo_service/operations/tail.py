@@ -35,7 +35,7 @@ from efo.protocol.backoff import Backoff
 from efo.protocol.lineage import ancestor_ranges, without_ancestors
 from efo.retrying import retry
 from efo_service.errors import UsageError
-from efo_service.operations.tail_plan import Reading, TailPlan
+from efo_service.operations.tail_plan import TailedShard, TailPlan
 
 MAX_CONCURRENT: Final = 10
 """How many calls run at the same time. With more shards, a turn may come later than its interval."""
@@ -153,7 +153,7 @@ class Tailer:
         self._plan = TailPlan(initial, since, interval=tail.interval, until=tail.until, only=tail.shards)
         self._plan.sync(shards, trio.current_time())
 
-    async def _turn(self, reading: Reading) -> None:
+    async def _turn(self, reading: TailedShard) -> None:
         """Read a shard once. At its end, start its children."""
         try:
             try:
@@ -171,7 +171,7 @@ class Tailer:
             self._calls -= 1
             self._wake.set()
 
-    async def _attempt(self, reading: Reading) -> ShardRead | None:
+    async def _attempt(self, reading: TailedShard) -> ShardRead | None:
         """Read a shard once; None if that failed and is to be repeated."""
         backoff = self._backoffs.get(reading.shard_id) or self._new_backoff(reading.shard_id)
         try:
@@ -188,7 +188,7 @@ class Tailer:
         backoff.reset()
         return read
 
-    async def _read(self, reading: Reading) -> ShardRead:
+    async def _read(self, reading: TailedShard) -> ShardRead:
         control_plane, tail = self._kinesis.control_plane, self._tail
         if reading.iterator is None:
             reading.iterator = await control_plane.get_shard_iterator(reading.shard_id, reading.position)
@@ -201,7 +201,7 @@ class Tailer:
         self._plan.end_turn(reading)
         return read
 
-    async def _deliver(self, reading: Reading, records: tuple[Record, ...]) -> None:
+    async def _deliver(self, reading: TailedShard, records: tuple[Record, ...]) -> None:
         """Show the user records that match, until the limit is reached."""
         ancestors = ancestor_ranges(reading.shard_id, {}, self._listed)
         deaggregator = Deaggregator(

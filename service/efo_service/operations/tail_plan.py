@@ -16,7 +16,7 @@ from efo.protocol.lineage import child_leases, is_startable, leases_to_create
 
 
 @dataclass(slots=True, eq=False)
-class Reading:
+class TailedShard:
     """A shard that is being read.
 
     `position`: after the last record that was read; before the first one, where the shard starts. `iterator`: of the
@@ -58,9 +58,9 @@ class TailPlan:
         self._only = only
         self._leases: dict[str, Lease] = {}
         self._started: set[str] = set()
-        self._turns: list[tuple[float, int, Reading]] = []
+        self._turns: list[tuple[float, int, TailedShard]] = []
         self._turn_count = 0
-        self.readings: dict[str, Reading] = {}
+        self.readings: dict[str, TailedShard] = {}
         """The shards that are being read: they wait for their turn, or have it. Empty: everything is done."""
 
     def sync(self, shards: Sequence[Shard], now: float) -> None:
@@ -73,11 +73,11 @@ class TailPlan:
             if lease.key not in self._started and is_startable(lease, self._leases):
                 self._started.add(lease.key)
                 # Children too: a parent that ended shortly before is read, but what is older is not wanted.
-                reading = Reading(lease.key, lease.hash_key_range, self._start)
+                reading = TailedShard(lease.key, lease.hash_key_range, self._start)
                 self.readings[lease.key] = reading
                 self._wait_until(now, reading)
 
-    def take(self, now: float) -> Reading | None:
+    def take(self, now: float) -> TailedShard | None:
         """Return the shard whose turn it is, None if all must wait. `end_turn` or `ended` ends it."""
         if self.next_turn > now:
             return None
@@ -90,7 +90,7 @@ class TailPlan:
         """When the next turn is; infinity if no shard waits for one."""
         return self._turns[0][0] if self._turns else inf
 
-    def accept(self, reading: Reading, read: ShardRead, asked_at: float) -> tuple[Record, ...]:
+    def accept(self, reading: TailedShard, read: ShardRead, asked_at: float) -> tuple[Record, ...]:
         """Take what a call has read, and return the records to show. Then, call `end_turn`; at the end, `ended`.
 
         `asked_at`: the service's time at the call, or earlier.
@@ -108,12 +108,12 @@ class TailPlan:
             del self.readings[reading.shard_id]
         return records
 
-    def end_turn(self, reading: Reading, *, retry_at: float | None = None) -> None:
+    def end_turn(self, reading: TailedShard, *, retry_at: float | None = None) -> None:
         """Let a shard that is not done wait for its next turn. `retry_at`: when the turn that failed is repeated."""
         if reading.shard_id in self.readings and not reading.is_at_end:
             self._wait_until(reading.taken_at + self._interval if retry_at is None else retry_at, reading)
 
-    def ended(self, reading: Reading, children: Sequence[ChildShard], shards: Sequence[Shard], now: float) -> None:
+    def ended(self, reading: TailedShard, children: Sequence[ChildShard], shards: Sequence[Shard], now: float) -> None:
         """End a shard (rule R2). Its children start, also those that only the listing `shards` knows."""
         key = reading.shard_id
         del self.readings[key]
@@ -128,7 +128,7 @@ class TailPlan:
     def _family(self, shards: Sequence[Shard]) -> list[Shard]:
         return family(shards, {*self._only, *self._leases})  # a shard that was read may have expired since
 
-    def _wait_until(self, at: float, reading: Reading) -> None:
+    def _wait_until(self, at: float, reading: TailedShard) -> None:
         self._turn_count += 1  # of equal times, the first that was entered goes first
         heappush(self._turns, (at, self._turn_count, reading))
 

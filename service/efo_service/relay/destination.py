@@ -19,7 +19,7 @@ from efo_service.relay.doubt import Doubt
 from efo_service.relay.errors import SinkError
 from efo_service.relay.sink import Part, ShardSink, Sink, identify
 from efo_service.relay.transform import Transform
-from efo_service.relay.write_buffer import Refused
+from efo_service.relay.write_buffer import RefusedRecord
 
 T = TypeVar("T")
 
@@ -59,7 +59,7 @@ class SinkReports(Protocol):
         """Note that a shard's sink works again, after it failed."""
         ...
 
-    def refused(self, shard_id: str, refused: Refused) -> None:
+    def refused(self, shard_id: str, refused: RefusedRecord) -> None:
         """Note that a record that the sink refuses was dead-lettered or skipped."""
         ...
 
@@ -77,7 +77,7 @@ class NoReports:
     def recovered(self, shard_id: str) -> None:
         """Do nothing."""
 
-    def refused(self, shard_id: str, refused: Refused) -> None:
+    def refused(self, shard_id: str, refused: RefusedRecord) -> None:
         """Do nothing."""
 
     def commit(self, _records: int) -> AbstractContextManager[object]:

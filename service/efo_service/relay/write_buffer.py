@@ -22,7 +22,7 @@ REASON_TAG: Final = "efo.refusal"
 """The tag with the reason of a dead letter. The mapping writes it as the header kinesis.tag.efo.refusal."""
 
 
-class Refused(NamedTuple):
+class RefusedRecord(NamedTuple):
     """A record that the sink refuses, and why."""
 
     record: Checkpoint
@@ -37,7 +37,7 @@ class Sorted(NamedTuple):
     """
 
     taken: Sequence[Record]
-    dead_letters: Sequence[tuple[Part, Refused]]
+    dead_letters: Sequence[tuple[Part, RefusedRecord]]
     end: int
     error: RecordRefusedError | None
 
@@ -60,7 +60,7 @@ class Group:
     parts: list[Part] = field(default_factory=list)
     last: Checkpoint | None = None
     dead_letters: list[Part] = field(default_factory=list)
-    refused: list[Refused] = field(default_factory=list)
+    refused: list[RefusedRecord] = field(default_factory=list)
     records: int = 0
     size: int = 0
 
@@ -71,7 +71,7 @@ class Group:
         self.records += records
         self.size += part.size
 
-    def add_dead_letter(self, part: Part, refused: Refused) -> None:
+    def add_dead_letter(self, part: Part, refused: RefusedRecord) -> None:
         """Add a dead letter."""
         self.dead_letters.append(part)
         self.refused.append(refused)
@@ -152,7 +152,7 @@ class WriteBuffer:
         self._written = last
         return last
 
-    def _opened(self, batch: Batch, end: int, dead_letters: Sequence[tuple[Part, Refused]]) -> Group:
+    def _opened(self, batch: Batch, end: int, dead_letters: Sequence[tuple[Part, RefusedRecord]]) -> Group:
         """Return the group, with the records of a batch before `end`, and with dead letters."""
         group = self.group
         if group is None:
@@ -172,7 +172,7 @@ class WriteBuffer:
         reasons = [_reason(result, refusal) for result in results]
         if self._transform is None and reasons.count(None) == len(reasons):
             return _all(batch)
-        taken, dead_letters = list[Record](), list[tuple[Part, Refused]]()
+        taken, dead_letters = list[Record](), list[tuple[Part, RefusedRecord]]()
         for end, (result, reason) in enumerate(zip(results, reasons, strict=True)):
             if result is None:
                 continue
@@ -187,7 +187,7 @@ class WriteBuffer:
                 return Sorted(taken, dead_letters, end, self._error(record, reason, refused_too))
             at = checkpoint_of(record)
             if sink.position is None or at > sink.position:
-                dead_letters.append((sink.prepare((letter,)), Refused(at, reason)))
+                dead_letters.append((sink.prepare((letter,)), RefusedRecord(at, reason)))
         return Sorted(taken, dead_letters, len(batch.records), None)
 
     def _error(self, record: Record, reason: str, refused_too: str | None) -> RecordRefusedError:

@@ -30,7 +30,7 @@ class ReportsState(ReportsReadiness, ReportsProblems, Protocol):
     """The part of efo_service.web.health.Health that describes a stream."""
 
 
-class Run(Protocol):
+class RunningStream(Protocol):
     """The part of efo_service.streams.run.StreamRun that is used here."""
 
     settings: Settings
@@ -79,7 +79,7 @@ class Stream:
     def __init__(self, name: str, wanted: Settings) -> None:
         self.name = name
         self.wanted: Settings | None = wanted
-        self.run: Run | None = None
+        self.run: RunningStream | None = None
         self.failure: str | None = None
         self.woken = trio.Event()
         self.refused_since: float | None = None
@@ -89,7 +89,7 @@ class Stream:
 class StreamKeeper:
     """Runs the streams of `configuration`. `make`: makes a run of a stream, from its name and its settings."""
 
-    def __init__(self, configuration: Configuration, make: Callable[[str, Settings], Run]) -> None:
+    def __init__(self, configuration: Configuration, make: Callable[[str, Settings], RunningStream]) -> None:
         self.configuration = configuration
         self.is_draining = False
         self._make = make
@@ -207,7 +207,7 @@ class StreamKeeper:
         self._run_ended.set()
         self._run_ended = trio.Event()
 
-    async def _note_restored(self, stream: Stream, run: Run) -> None:
+    async def _note_restored(self, stream: Stream, run: RunningStream) -> None:
         """Wait until a stream is read whose leases or log were refused, and report it."""
         await run.reading.wait()
         since, failures = stream.refused_since, stream.refusals

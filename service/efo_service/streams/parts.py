@@ -27,7 +27,7 @@ from efo_service.web.live.actions import Acts
 from efo_service.web.live.source import ShowsShards
 
 
-class Consumer(ShowsShards, Acts, Protocol):
+class OpensConsumer(ShowsShards, Acts, Protocol):
     """The part of efo.consumer.consumer.Consumer that the service uses."""
 
     async def run(self, reader: ShardReader) -> None:
@@ -53,7 +53,7 @@ class OpenConsumer(Protocol):
         on_service_error: OnServiceError,
         observer: Observer,
         tracing: OtelTracing,
-    ) -> AbstractAsyncContextManager[Consumer]:
+    ) -> AbstractAsyncContextManager[OpensConsumer]:
         """Open a consumer."""
         ...
 

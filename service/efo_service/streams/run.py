@@ -33,7 +33,7 @@ from efo_service.relay.destination import Destination
 from efo_service.relay.failures import isolating
 from efo_service.relay.relay import CommitPace, relay_shard
 from efo_service.relay.room import Room
-from efo_service.streams.parts import Consumer, Parts
+from efo_service.streams.parts import OpensConsumer, Parts
 from efo_service.telemetry.logs import log_events
 from efo_service.telemetry.sdk import Telemetry
 from efo_service.web.health import Health
@@ -74,7 +74,7 @@ class StreamRun:
         self._telemetry = telemetry
         self._parts = parts
         self._scope = trio.CancelScope()
-        self._consumer: Consumer | None = None
+        self._consumer: OpensConsumer | None = None
         self._status = Status(identity(settings), self.health)
         self._source = StreamSource({**identity(settings), "stream": name}, self.health)
         self._actions = Actions(name, seek_refusal=_seek_refusal(settings))

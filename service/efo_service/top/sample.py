@@ -21,7 +21,7 @@ _STREAM: Final = "messaging_destination_name"
 _APPLICATION: Final = "messaging_consumer_group_name"
 
 
-class ShardStatus(msgspec.Struct, frozen=True):
+class ShardSample(msgspec.Struct, frozen=True):
     """The fields of a shard in /status that are used.
 
     Of a service with several streams: `stream`, its name in the configuration; `counted_as`, the shard in the counters.
@@ -44,13 +44,13 @@ class ShardStatus(msgspec.Struct, frozen=True):
         return self.worker_id, self.counted_as or self.shard_id
 
 
-class Status(msgspec.Struct, frozen=True):
+class StatusSample(msgspec.Struct, frozen=True):
     """The fields of /status that are used. `workers`: of a supervisor, its processes."""
 
     version: str
     problems: tuple[str, ...]
     lease_table: Literal["known", "unknown"]
-    shards: tuple[ShardStatus, ...]
+    shards: tuple[ShardSample, ...]
     workers: int | tuple[dict[str, Any], ...] | None
     application: str | None = None
     worker_id: str | None = None
@@ -68,7 +68,7 @@ class Sample(msgspec.Struct, frozen=True):
     """What the service told. `at`: when the counters were read, in seconds of a monotonic clock."""
 
     at: float
-    status: Status
+    status: StatusSample
     ready: bool
     counters: Counters
 
@@ -80,7 +80,7 @@ class _StreamStatus(msgspec.Struct, frozen=True):
     stream: str
     application: str
     lease_table: Literal["known", "unknown"]
-    shards: tuple[ShardStatus, ...]
+    shards: tuple[ShardSample, ...]
 
 
 class _StatusOfStreams(msgspec.Struct, frozen=True):
@@ -93,10 +93,10 @@ class _StatusOfStreams(msgspec.Struct, frozen=True):
     worker_id: str | None = None
 
 
-def parse_status(body: str) -> Status:
+def parse_status(body: str) -> StatusSample:
     """Return the content of /status. Raises ValueError if the text is another program's."""
     if "streams" not in msgspec.json.decode(body, type=dict):
-        return msgspec.json.decode(body, type=Status)
+        return msgspec.json.decode(body, type=StatusSample)
     found = msgspec.json.decode(body, type=_StatusOfStreams)
     shards = (
         msgspec.structs.replace(
@@ -106,7 +106,7 @@ def parse_status(body: str) -> Status:
         for shard in one.shards
     )
     known = all(one.lease_table == "known" for one in found.streams)
-    return Status(
+    return StatusSample(
         version=found.version,
         problems=found.problems,
         lease_table="known" if known else "unknown",

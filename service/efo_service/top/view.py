@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from efo.protocol.reading import ActiveReadMode, Condition, ShardState
-from efo_service.top.sample import Sample, ShardKey, ShardStatus
+from efo_service.top.sample import Sample, ShardKey, ShardSample
 
 Sort = Literal["lag", "rate", "shard"]
 """lag: the highest lag first. rate: the most records per second first. shard: by name."""
@@ -91,7 +91,7 @@ def rate(
     return (now[key] - before[key]) / seconds
 
 
-def _row(shard: ShardStatus, sample: Sample, previous: Sample | None) -> Row:
+def _row(shard: ShardSample, sample: Sample, previous: Sample | None) -> Row:
     before = previous or sample
     seconds = sample.at - before.at
     return Row(

@@ -25,7 +25,7 @@ from efo_service.web.metrics import Metrics
 from efo_service.web.page_routes import Page, page_routes
 from efo_service.web.security.guard import Guard
 from efo_service.web.security.headers import SecurityHeaders
-from efo_service.web.shared import Shared
+from efo_service.web.shared import SharedComputation
 
 
 class ReportsReadiness(Protocol):
@@ -69,7 +69,7 @@ def create_app(
         guard.require_read(request)
         return Response(await shared_status.get(), media_type="application/json")
 
-    shared_obstacles, shared_status = Shared(obstacles), Shared(status_json)
+    shared_obstacles, shared_status = SharedComputation(obstacles), SharedComputation(status_json)
     return SecurityHeaders(
         Starlette(
             routes=[

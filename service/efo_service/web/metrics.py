@@ -12,7 +12,7 @@ from prometheus_client.exposition import choose_encoder
 from starlette.requests import Request
 from starlette.responses import Response
 
-from efo_service.web.shared import Shared
+from efo_service.web.shared import SharedComputation
 
 _MAX_FORMATS: Final = 8
 """Scrapers ask for two or three. The name of a format contains what a client sent."""
@@ -23,7 +23,7 @@ class Metrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
-        self._formats: dict[str, Shared[bytes]] = {}
+        self._formats: dict[str, SharedComputation[bytes]] = {}
 
     async def respond(self, request: Request) -> Response:
         """Return them in the format that the request accepts; in the plain one if that is none."""
@@ -35,7 +35,7 @@ class Metrics:
             encode, content_type = choose_encoder("")
         shared = self._formats.get(content_type)
         if shared is None:
-            shared = self._formats[content_type] = Shared(partial(self._encoded, encode))
+            shared = self._formats[content_type] = SharedComputation(partial(self._encoded, encode))
         return Response(await shared.get(), headers={"content-type": content_type})
 
     async def _encoded(self, encode: Callable[[CollectorRegistry], bytes]) -> bytes:

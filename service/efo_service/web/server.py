@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 from efo_service.web.http.accepting import accepted
 from efo_service.web.http.connection import serve_connection
 from efo_service.web.http.listening import addresses, host_and_port_of, listening
-from efo_service.web.http.places import MAX_CONNECTIONS, Place, Places
+from efo_service.web.http.places import MAX_CONNECTIONS, ConnectionSlot, Places
 from efo_service.web.http.turns import TURNS, InTurn, has_certificate
 from efo_service.web.process_problems import ProcessProblems
 from efo_service.web.renewal import RenewedContext
@@ -51,7 +51,7 @@ async def serve(
         client, server = _ends(stream)
         address = None if client is None else client[0]
         with trio.CancelScope() as scope:
-            place = Place(address, scope.cancel)
+            place = ConnectionSlot(address, scope.cancel)
             closed.count(places.take(place), trio.current_time())
             try:
                 await serve_stream(InTurn(stream, turns), {"client": client, "server": server}, place)
@@ -62,7 +62,9 @@ async def serve(
                 places.leave(place)
                 await trio.aclose_forcefully(stream)
 
-    async def serve_stream(stream: trio.abc.Stream, ends: dict[str, tuple[str, int] | None], place: Place) -> None:
+    async def serve_stream(
+        stream: trio.abc.Stream, ends: dict[str, tuple[str, int] | None], place: ConnectionSlot
+    ) -> None:
         if context is not None:
             stream = trio.SSLStream(stream, context.current(), server_side=True, https_compatible=True)
             try:

@@ -14,7 +14,7 @@ _PAUSE: Final = 4.0
 _MAX_PAUSE: Final = 1.0
 
 
-class Shared(Generic[T]):
+class SharedComputation(Generic[T]):
     """Computes for all callers at once. What a caller gets began to be computed after it asked.
 
     `compute`: may be slow, and raise; then its caller alone gets the exception.

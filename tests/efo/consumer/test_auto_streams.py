@@ -12,7 +12,7 @@ from efo.consumer.handlers.handler import Handler
 from efo.consumer.shard_task import ShardReader
 from efo.leases.stores.memory import MemoryLeaseStore
 from efo.model import Batch, Record
-from efo.protocol.aggregation import AGGREGATE_KEY, AggregateMode, Entry, aggregate
+from efo.protocol.aggregation import AGGREGATE_KEY, AggregateEntry, AggregateMode, aggregate
 from efo.settings import ConsumerSettings
 from efo.testing import FakeKinesis
 from tests.workers import open_worker
@@ -63,7 +63,7 @@ class Putting:
             self.fake.put(STREAM, None, self._next("none", None))
         self.fake.put(STREAM, "ignored", self._next("ignored", "ignored"))
         for outer in self._outer_keys:
-            users = [Entry(f"user-{n}", self._next("user", f"user-{n}")) for n in range(8)]
+            users = [AggregateEntry(f"user-{n}", self._next("user", f"user-{n}")) for n in range(8)]
             self.fake.put(STREAM, outer, aggregate(users))
 
     def _next(self, kind: str, key: str | None) -> bytes:

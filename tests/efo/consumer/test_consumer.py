@@ -16,7 +16,7 @@ from efo.consumer.shard_stream import ShardStream
 from efo.errors import EfoError, NotHttp2Error
 from efo.leases.stores.memory import MemoryLeaseStore
 from efo.model import Batch, Checkpoint, Lease, Position, Record
-from efo.protocol.aggregation import Entry, aggregate
+from efo.protocol.aggregation import AggregateEntry, aggregate
 from efo.settings import ConsumerSettings
 from efo.testing import FakeKinesis, FakeSettings
 from tests.workers import open_worker
@@ -105,7 +105,7 @@ async def test_a_restart_resumes_in_the_middle_of_an_aggregate(autojump_clock: t
     store, reader = MemoryLeaseStore(), Reader()
     async with FakeKinesis() as fake:
         fake.create_stream(STREAM)
-        shard_id, number = fake.put(STREAM, "outer", aggregate([Entry("k", b"%d" % n) for n in range(5)]))
+        shard_id, number = fake.put(STREAM, "outer", aggregate([AggregateEntry("k", b"%d" % n) for n in range(5)]))
         await store.create(Lease(shard_id, Checkpoint(number, 2)))
         async with open_worker(fake.kinesis(STREAM), store, settings()) as consumer:
             await read_and_drain(consumer, reader, 2)

@@ -3,9 +3,9 @@
 import pytest
 
 from efo import events
-from efo.consumer.deaggregation import MAX_BYTES, MAX_RECORDS, Deaggregator, Part
+from efo.consumer.deaggregation import MAX_BYTES, MAX_RECORDS, Deaggregator, EventPart
 from efo.model import MAX_HASH_KEY, Checkpoint, HashKeyRange, Record, checkpoint_of
-from efo.protocol.aggregation import MAGIC, AggregateMode, Entry, aggregate, hash_key
+from efo.protocol.aggregation import MAGIC, AggregateEntry, AggregateMode, aggregate, hash_key
 
 START = Checkpoint.TRIM_HORIZON
 
@@ -32,7 +32,7 @@ def filtered(sequence_number, records):
 
 def empty(count, key="k"):
     """Return an aggregate of this many empty user records."""
-    return aggregate([Entry(key, b"")] * count)
+    return aggregate([AggregateEntry(key, b"")] * count)
 
 
 class TestParts:
@@ -57,12 +57,12 @@ class TestParts:
         assert [(user.sequence_number, user.sub_sequence_number) for user in users_of(parts)] == expected
 
     def test_a_part_has_at_most_eight_mebibytes_unless_one_record_is_larger(self):
-        large, small = bytes(MAX_BYTES + 1), aggregate([Entry("k", bytes(1024 * 1024 - 100))])
+        large, small = bytes(MAX_BYTES + 1), aggregate([AggregateEntry("k", bytes(1024 * 1024 - 100))])
         sizes = [len(part.records) for part in Environment().parts(*[small] * 20, large, small)]
         assert sizes == [8, 8, 4, 1, 1]
 
     def test_a_large_aggregate_has_parts_of_a_mebibyte_and_a_record(self):
-        data = aggregate([Entry(f"key {n}", bytes(300_000)) for n in range(30)])
+        data = aggregate([AggregateEntry(f"key {n}", bytes(300_000)) for n in range(30)])
         sizes = [sum(len(user.data) for user in part.records) for part in Environment().parts(data)]
         assert sum(sizes) == 30 * 300_000
         assert max(sizes) <= 1024 * 1024 + 300_000
@@ -79,7 +79,7 @@ class TestParts:
         own = next(key for key in keys if hash_key(key) <= MAX_HASH_KEY // 2)
         other = next(key for key in keys if hash_key(key) > MAX_HASH_KEY // 2)
         env = Environment(HashKeyRange("0", str(MAX_HASH_KEY // 2)))
-        parts = env.parts(aggregate([Entry(own if n % 3 else other, b"") for n in range(30_000)]))
+        parts = env.parts(aggregate([AggregateEntry(own if n % 3 else other, b"") for n in range(30_000)]))
         assert env.seen == [filtered("1", 10_000)]
         assert [user.sub_sequence_number for user in users_of(parts)] == [n for n in range(30_000) if n % 3]
 
@@ -115,5 +115,5 @@ class TestCheckpoints:
 
     def test_plain_records_up_to_the_checkpoint_are_removed(self):
         assert Environment().parts(b"a", b"b", after=Checkpoint("1")) == [
-            Part((Record("2", 1.0, b"b", "outer"),), True)
+            EventPart((Record("2", 1.0, b"b", "outer"),), True)
         ]

@@ -14,7 +14,7 @@ from efo.consumer.shard_stream import ShardStream
 from efo.errors import ConfigurationError, ShardNotReadError
 from efo.leases.stores.memory import MemoryLeaseStore
 from efo.model import Checkpoint, Lease, Position
-from efo.protocol.aggregation import Entry, aggregate
+from efo.protocol.aggregation import AggregateEntry, aggregate
 from efo.settings import ConsumerSettings
 from efo.testing import FakeKinesis, FakeSettings
 from tests.workers import open_worker
@@ -280,7 +280,7 @@ async def test_a_seek_during_a_delivery_drops_the_records_before_its_target(auto
 
 async def test_a_seek_into_an_aggregate_drops_the_user_records_before_it(autojump_clock):
     async with open_environment() as env, env.consuming() as consumer:
-        _, number = env.fake.put(STREAM, "outer", aggregate([Entry("k", b"%d" % n) for n in range(5)]))
+        _, number = env.fake.put(STREAM, "outer", aggregate([AggregateEntry("k", b"%d" % n) for n in range(5)]))
         await trio.sleep(3)
         consumer.seek(env.shard_id, Checkpoint(number, 2))
         await trio.sleep(10)
@@ -294,7 +294,7 @@ class TestLargeAggregates:
 
     def put(self, env):
         """Put a large aggregate, and a record after it. Return the sequence number of the aggregate."""
-        entries = [Entry("k", b"%d" % n) for n in range(self.COUNT)]
+        entries = [AggregateEntry("k", b"%d" % n) for n in range(self.COUNT)]
         _, number = env.fake.put(STREAM, "outer", aggregate(entries))
         env.put(self.COUNT)
         return number
@@ -617,7 +617,7 @@ async def test_each_batch_is_reported_when_it_is_delivered_and_when_it_is_acked(
 
 async def test_the_data_of_an_event_is_counted_once_also_in_several_batches(autojump_clock):
     async with open_environment() as env:
-        large = aggregate([Entry("k", b"%d" % n) for n in range(25_000)])
+        large = aggregate([AggregateEntry("k", b"%d" % n) for n in range(25_000)])
         env.fake.put(STREAM, "outer", large)
         env.fake.put(STREAM, "k", b"7")
         async with env.consuming():

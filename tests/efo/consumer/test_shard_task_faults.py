@@ -16,7 +16,7 @@ from efo.errors import LeaseStoreUnavailableError, ServiceError
 from efo.leases.stores.memory import MemoryLeaseStore
 from efo.leases.writes import LeaseWrite, SettleWrite, write_each
 from efo.model import Checkpoint, Lease, Position, Shard
-from efo.protocol.aggregation import Entry, aggregate
+from efo.protocol.aggregation import AggregateEntry, aggregate
 from efo.settings import ConsumerSettings
 from efo.testing import FakeKinesis
 from tests.workers import open_worker
@@ -228,7 +228,7 @@ async def test_a_checkpoint_within_an_aggregate_never_moves_back(autojump_clock:
     store = MemoryLeaseStore()
     async with FakeKinesis() as fake:
         fake.create_stream(STREAM)
-        shard, number = fake.put(STREAM, "outer", aggregate([Entry("k", b"%d" % n) for n in range(5)]))
+        shard, number = fake.put(STREAM, "outer", aggregate([AggregateEntry("k", b"%d" % n) for n in range(5)]))
         await store.create(Lease(shard, Checkpoint(number, 4)))
         for _ in range(3):
             reader = Reader()

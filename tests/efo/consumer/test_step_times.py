@@ -6,7 +6,7 @@ import trio
 from efo.leases.store import Lease
 from efo.leases.stores.memory import MemoryLeaseStore
 from efo.model import Checkpoint
-from efo.protocol.aggregation import Entry, aggregate
+from efo.protocol.aggregation import AggregateEntry, aggregate
 from efo.settings import ConsumerSettings
 from efo.testing import FakeKinesis, FakeSettings
 from tests.step_meter import BOUND, slowest_step
@@ -17,7 +17,7 @@ MIB = 1024 * 1024
 
 
 def empty_users(count, key="k"):
-    return aggregate([Entry(key, b"")] * count)
+    return aggregate([AggregateEntry(key, b"")] * count)
 
 
 # The legal worst: Kinesis allows 10 MiB for a record and 256 characters for a key.
@@ -25,11 +25,14 @@ RECORDS = {
     "130,000 user records": (lambda: [empty_users(130_000)], 130_000),
     "130,000 user records with the longest key": (lambda: [empty_users(130_000, "k" * 256)], 130_000),
     "60,000 user records, each with its key": (
-        lambda: [aggregate([Entry(f"{n:06}", b"") for n in range(60_000)])],
+        lambda: [aggregate([AggregateEntry(f"{n:06}", b"") for n in range(60_000)])],
         60_000,
     ),
     "an aggregate of 10 MiB": (lambda: [empty_users(1_300_000)], 1_300_000),
-    "an aggregate of 10 MiB with large user records": (lambda: [aggregate([Entry("k", bytes(300_000))] * 33)], 33),
+    "an aggregate of 10 MiB with large user records": (
+        lambda: [aggregate([AggregateEntry("k", bytes(300_000))] * 33)],
+        33,
+    ),
     "records of 10 MiB": (lambda: [bytes(10 * MIB - 1)] * 3, 3),
     "small records": (lambda: [b""] * 10_000, 10_000),
 }

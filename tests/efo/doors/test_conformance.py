@@ -8,7 +8,7 @@ import pytest
 
 import efo
 from efo import events
-from efo.protocol.aggregation import Entry, aggregate
+from efo.protocol.aggregation import AggregateEntry, aggregate
 from efo.testing.faults import Refuse, Reset
 from efo.testing.faults.script import FaultScript, When
 from tests.efo.doors.programs import STREAM, World, hash_of
@@ -315,7 +315,7 @@ def test_an_outage_of_the_service_is_waited_for(program):
 @pytest.mark.promise("R17 aggregates")
 def test_user_records_of_an_aggregate_are_delivered_each(program):
     world, reader = World(shards=1), Reader(3)
-    data = aggregate(Entry("key", str(number).encode()) for number in range(3))
+    data = aggregate(AggregateEntry("key", str(number).encode()) for number in range(3))
     world.before.append(lambda fake: fake.put(STREAM, "key", data))
     program(world, reader)
     assert reader.got == [0, 1, 2]

@@ -17,7 +17,7 @@ from efo.errors import InternalFailureError, TransportError
 from efo.kinesis.aws.control_plane import AwsControlPlane
 from efo.kinesis.put_records import PutRecordsEntry, PutRecordsResult, _Response
 from efo.model import ChildShard, HashKeyRange, Position, Record
-from efo.protocol.eventstream import Message
+from efo.protocol.eventstream import EventStreamMessage
 from efo.protocol.messages import SubscribeToShardEvent, UntimedRecord, parse_message
 from efo.protocol.records_page import RecordsPage, parse_page
 
@@ -93,7 +93,7 @@ def test_an_event_is_read(model, everything):
     members = value(model.shape_for("SubscribeToShardEvent"), everything=everything, parsed=False)
     if everything:
         members = of_shard_end(members)
-    event = parse_message(Message(EVENT, msgspec.json.encode(members)))
+    event = parse_message(EventStreamMessage(EVENT, msgspec.json.encode(members)))
     [record] = event.records
     assert (record.sequence_number, record.data) == ("7", b"x")
     assert record.partition_key == ("text" if everything else None)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from efo.model import MAX_HASH_KEY, Record
 from efo.producer.aggregate import AggregateBuilder, user_records
 from efo.producer.entry import Entry, Outgoing
-from efo.protocol.aggregation import Entry as UserRecord
+from efo.protocol.aggregation import AggregateEntry as UserRecord
 from efo.protocol.aggregation import aggregate
 from efo.protocol.deaggregation import deaggregate
 

@@ -9,9 +9,9 @@ import pytest
 
 from efo.errors import SilenceError
 from efo.model import MAX_HASH_KEY, HashKeyRange, Shard
-from efo.producer.buffer import Buffer, Request
+from efo.producer.buffer import Buffer, PutRequest
 from efo.producer.delivery import Delivery
-from efo.producer.entry import Stored, Unseen
+from efo.producer.entry import AcceptedRecord, Unseen
 from efo.producer.settings import ProducerSettings
 from efo.producer.shard_map import ShardMap
 
@@ -42,14 +42,14 @@ def test_what_lingers_is_due_at_the_time_that_was_returned_whatever_floats_round
         put(held, at)
         wake = held.poll(at)
         assert isinstance(wake, float)
-        assert isinstance(held.poll(wake), Request)
+        assert isinstance(held.poll(wake), PutRequest)
 
 
 def test_a_time_that_was_returned_for_an_expiry_expires_what_is_not_in_flight():
     for tenths in range(1, 200):
         held = buffer(delivery_timeout=tenths / 10 + 0.2, ordered=True)
         put(held, 0.0)
-        assert isinstance(held.poll(0.1), Request)
+        assert isinstance(held.poll(0.1), PutRequest)
         put(held, tenths / 10)
         wake = held.poll(tenths / 10)  # a request is in flight, so nothing but the expiry can come
         assert isinstance(wake, float)
@@ -64,8 +64,8 @@ def test_what_is_older_than_the_first_in_its_queue_expires_on_time():
     older = held.poll(0.0 + 1)
     put(held, 5.0)
     newer = held.poll(5.0 + 1)
-    assert isinstance(older, Request)
-    assert isinstance(newer, Request)
+    assert isinstance(older, PutRequest)
+    assert isinstance(newer, PutRequest)
     held.settle(older, [SilenceError("")], 6.0)
     held.settle(newer, [SilenceError("")], 6.0)
     assert held.expires_from() == 120.0
@@ -100,7 +100,7 @@ def test_so_does_one_that_is_full_by_its_bytes():
 def test_a_record_for_another_shard_lingers_no_longer_because_one_is_blocked():
     held = Buffer(ProducerSettings(ordered=True), TWO_SHARDS, Random(1))
     held.put(Delivery(0.0, Unseen()), "a", b"a", b"x", "0")
-    assert isinstance(held.poll(1.0), Request)
+    assert isinstance(held.poll(1.0), PutRequest)
     held.put(Delivery(1.0, Unseen()), "a", b"a", b"x", "0")
     assert held.poll(1.0) == 120 + 1.0  # until the response comes
     assert held.put(Delivery(2.0, Unseen()), "b", b"b", b"x", str(HALF))
@@ -113,7 +113,7 @@ def test_an_aggregate_that_arrived_in_another_shard_may_be_stored_when_it_is_giv
     put(held, 0.0)
     put(held, 0.0)
     request = held.poll(1.0)
-    assert isinstance(request, Request)
-    held.settle(request, [Stored("shardId-7", "1")], 1.0)
+    assert isinstance(request, PutRequest)
+    held.settle(request, [AcceptedRecord("shardId-7", "1")], 1.0)
     [given_up] = give_up(held)
     assert given_up.maybe_stored

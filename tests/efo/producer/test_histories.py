@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from efo.errors import DeliveryError
-from efo.producer.buffer import Buffer, Request
+from efo.producer.buffer import Buffer, PutRequest
 from efo.producer.delivery import Delivery
-from efo.producer.entry import Stored, Unseen
+from efo.producer.entry import AcceptedRecord, Unseen
 from efo.producer.settings import ProducerSettings
 from efo.producer.shard_map import ShardMap
 from efo.protocol.aggregation import AggregateMode
@@ -40,7 +40,7 @@ class World:
         self.buffer = Buffer(settings, ShardMap(self.service.listing()), self.random)
         self.now = 0.0
         self.failing = self.random.choice((0.0, 0.1, 0.5))
-        self.in_flight: list[Request] = []
+        self.in_flight: list[PutRequest] = []
         self.late: list[list] = []
         self.numbers = dict.fromkeys((*KEYS, NONE), 0)
         self.deliveries: list[tuple[str, int, Delivery]] = []
@@ -63,7 +63,7 @@ class World:
             if self.buffer.accepts(self.pending):
                 self.buffer.apply(self.pending, self.now)
             self.pending = None
-        if isinstance(polled := self.buffer.poll(self.now), Request):
+        if isinstance(polled := self.buffer.poll(self.now), PutRequest):
             assert len(polled.entries) <= 5
             self.in_flight.append(polled)
         elif not self.in_flight:
@@ -251,5 +251,7 @@ def test_reshards_and_late_requests_do_happen():
     repeated = [len(read) - len(set(read)) for read in (world.read(AggregateMode.FILTER) for world in worlds)]
     assert any(repeated)
     assert any(
-        isinstance(d.carrier.stored, Stored) and d.carrier.attempts > 2 for w in worlds for _, _, d in w.deliveries
+        isinstance(d.carrier.stored, AcceptedRecord) and d.carrier.attempts > 2
+        for w in worlds
+        for _, _, d in w.deliveries
     )

@@ -14,7 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from efo.model import MAX_HASH_KEY, Checkpoint, HashKeyRange, Lease, Record, Shard
-from efo.protocol.aggregation import AGGREGATE_KEY, AggregateMode, Entry, aggregate, hash_key
+from efo.protocol.aggregation import AGGREGATE_KEY, AggregateEntry, AggregateMode, aggregate, hash_key
 from efo.protocol.deaggregation import deaggregate
 from efo.protocol.lineage import ancestor_ranges
 
@@ -31,7 +31,7 @@ def in_range(keys: HashKeyRange, count: int, start: int = 0) -> list[str]:
 
 
 def read(
-    entries: Sequence[Entry],
+    entries: Sequence[AggregateEntry],
     shard: HashKeyRange,
     ancestors: Sequence[HashKeyRange],
     outer: str | None = AGGREGATE_KEY,
@@ -49,8 +49,8 @@ def read(
     return [user.partition_key for user in found[0].records], found[0].filtered
 
 
-def of_kpl(*keys: str) -> list[Entry]:
-    return [Entry(key, b"x") for key in keys]
+def of_kpl(*keys: str) -> list[AggregateEntry]:
+    return [AggregateEntry(key, b"x") for key in keys]
 
 
 INSIDE, OUTSIDE = in_range(LOWER, 5), in_range(UPPER, 5)
@@ -67,11 +67,15 @@ class TestTheKpl:
         assert read(of_kpl(*near, *far), QUARTER, [LOWER, ALL]) == (near, 2)
 
     def test_explicit_hash_keys_are_what_counts(self):
-        entries = [Entry("x", b"1", "0"), Entry("x", b"2", str(MAX_HASH_KEY)), Entry(INSIDE[0], b"3")]
+        entries = [
+            AggregateEntry("x", b"1", "0"),
+            AggregateEntry("x", b"2", str(MAX_HASH_KEY)),
+            AggregateEntry(INSIDE[0], b"3"),
+        ]
         assert read(entries, LOWER, [ALL]) == (["x", INSIDE[0]], 1)
 
     def test_an_explicit_hash_key_that_is_none_does_not_count(self):
-        entries = [Entry(INSIDE[0], b"1", "undefined"), Entry(OUTSIDE[0], b"2", "")]
+        entries = [AggregateEntry(INSIDE[0], b"1", "undefined"), AggregateEntry(OUTSIDE[0], b"2", "")]
         assert read(entries, LOWER, [ALL]) == ([INSIDE[0]], 1)
 
     def test_nothing_is_filtered_where_a_merge_has_made_the_shard_larger(self):
@@ -99,7 +103,7 @@ class TestWhatIsDelivered:
 
     @pytest.mark.parametrize("place", [0, 2, 5])
     def test_of_those_whose_key_is_that_of_a_user_record_and_happens_to_be_the_kpls(self, place):
-        entries = [*MIXED[:place], Entry("a", b"x"), *MIXED[place:]]
+        entries = [*MIXED[:place], AggregateEntry("a", b"x"), *MIXED[place:]]
         assert read(entries, LOWER, [ALL])[0] == [entry.partition_key for entry in entries]
 
     def test_whose_first_user_record_is_outside_the_shard_since_the_kpl_puts_it_where_this_belongs(self):
@@ -183,16 +187,16 @@ class Stream:
         self.log[shard.shard_id].append(Record(str(self.sequence), 1.0, data, outer))  # type: ignore[arg-type]
         return shard
 
-    def users_with(self, keys: Sequence[str]) -> list[Entry]:
+    def users_with(self, keys: Sequence[str]) -> list[AggregateEntry]:
         self.users += len(keys)
-        return [Entry(key, b"%d" % (self.users - n)) for n, key in enumerate(keys)]
+        return [AggregateEntry(key, b"%d" % (self.users - n)) for n, key in enumerate(keys)]
 
     def put_by_kpl(self) -> None:
         """Put user records as the KPL does: by a shard map that is refreshed when it is found to be old."""
         process = self.random.randrange(len(self.maps))
         waiting = self.users_with(self.random.choices(KEYS, k=self.random.randint(1, 12)))
         while waiting:
-            by_shard: dict[str, list[Entry]] = {}
+            by_shard: dict[str, list[AggregateEntry]] = {}
             for user in waiting:
                 predicted = next(s for s in self.maps[process] if hash_key(user.partition_key) in s.hash_key_range)
                 by_shard.setdefault(predicted.shard_id, []).append(user)

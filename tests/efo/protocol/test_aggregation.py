@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from efo.model import MAX_HASH_KEY, HashKeyRange, Record
 from efo.protocol.aggregation import (
     MAGIC,
+    AggregateEntry,
     AggregateMode,
-    Entry,
-    ShardFilter,
+    HashRangeFilter,
     aggregate,
     digest_of,
     hash_key,
@@ -22,10 +22,10 @@ from efo.protocol.deaggregation import Deaggregation, deaggregate
 
 ALL_KEYS = HashKeyRange("0", str(MAX_HASH_KEY))
 ENTRIES = [
-    Entry("a", b"one"),
-    Entry("b", b"", "0"),
-    Entry("a", b"three", str(MAX_HASH_KEY)),
-    Entry("ü" * 200, b"\xff" * 300, "0"),
+    AggregateEntry("a", b"one"),
+    AggregateEntry("b", b"", "0"),
+    AggregateEntry("a", b"three", str(MAX_HASH_KEY)),
+    AggregateEntry("ü" * 200, b"\xff" * 300, "0"),
 ]
 
 
@@ -61,7 +61,7 @@ class TestRoundTrip:
     @given(
         st.lists(
             st.builds(
-                Entry,
+                AggregateEntry,
                 st.text(min_size=1, max_size=30),
                 st.binary(max_size=300),
                 st.none() | st.integers(0, MAX_HASH_KEY).map(str),
@@ -69,7 +69,7 @@ class TestRoundTrip:
             min_size=1,
         )
     )
-    @example([Entry(f"key {n}", b"x", str(n)) for n in range(300)])
+    @example([AggregateEntry(f"key {n}", b"x", str(n)) for n in range(300)])
     def test_arbitrary_entries_survive_a_round_trip(self, entries):
         record = outer(aggregate(entries))
         assert entries_of(deaggregate(record, ALL_KEYS)) == entries
@@ -82,7 +82,7 @@ class TestInteroperability:
 
     def test_efo_expands_an_aggregate_of_aws_kinesis_agg(self):
         record_aggregator = aggregator.RecordAggregator()
-        entries = [Entry(f"key {n % 7}", b"%d" % n, str(n % 5)) for n in range(200)]
+        entries = [AggregateEntry(f"key {n % 7}", b"%d" % n, str(n % 5)) for n in range(200)]
         for entry in entries:
             assert record_aggregator.add_user_record(entry.partition_key, entry.data, entry.explicit_hash_key) is None
         key, explicit, data = record_aggregator.clear_and_get().get_contents()
@@ -90,11 +90,11 @@ class TestInteroperability:
         assert entries_of(deaggregate(outer(bytes(data)), ALL_KEYS)) == entries
 
     def test_aws_kinesis_agg_deaggregates_an_aggregate_of_efo(self):
-        entries = [Entry(f"key {n % 7}", b"%d" % n, str(n % 5)) for n in range(200)]
+        entries = [AggregateEntry(f"key {n % 7}", b"%d" % n, str(n % 5)) for n in range(200)]
         assert _deaggregate_with_aws_library(entries) == entries
 
     def test_aws_kinesis_agg_deaggregates_an_aggregate_without_explicit_hash_keys(self):
-        entries = [Entry(f"key {n % 7}", b"%d" % n) for n in range(200)]
+        entries = [AggregateEntry(f"key {n % 7}", b"%d" % n) for n in range(200)]
         assert _deaggregate_with_aws_library(entries) == entries
 
 
@@ -112,21 +112,21 @@ def _deaggregate_with_aws_library(entries):
 class TestShardFilter:
     def test_both_ends_of_a_range_are_kept(self):
         own = hash_key("k")
-        assert ShardFilter(HashKeyRange(str(own), str(own))).keeps(["k", "l", "k"]) == [True, False, True]
-        assert ShardFilter(HashKeyRange(str(own + 1), str(MAX_HASH_KEY))).keeps(["k"]) == [False]
-        assert ShardFilter(HashKeyRange("0", str(own - 1))).keeps(["k"]) == [False]
+        assert HashRangeFilter(HashKeyRange(str(own), str(own))).keeps(["k", "l", "k"]) == [True, False, True]
+        assert HashRangeFilter(HashKeyRange(str(own + 1), str(MAX_HASH_KEY))).keeps(["k"]) == [False]
+        assert HashRangeFilter(HashKeyRange("0", str(own - 1))).keeps(["k"]) == [False]
 
     @given(st.text(), st.integers(0, MAX_HASH_KEY), st.integers(0, MAX_HASH_KEY))
     @example("k", 9, 10)
     def test_a_hash_key_is_kept_if_its_number_is_in_the_range(self, key, one, other):
         shard = HashKeyRange(str(min(one, other)), str(max(one, other)))
-        shard_filter = ShardFilter(shard)
+        shard_filter = HashRangeFilter(shard)
         assert shard_filter.keeps([key]) == [hash_key(key) in shard]
         for number in (one, other, hash_key(key), 0, MAX_HASH_KEY, 10**20):
             assert shard_filter.keeps_hash_key(str(number)) is (number in shard)
 
     def test_leading_zeros_do_not_change_a_hash_key(self):
-        assert ShardFilter(HashKeyRange("007", "0010")).keeps_hash_key("09")
+        assert HashRangeFilter(HashKeyRange("007", "0010")).keeps_hash_key("09")
 
     @pytest.mark.parametrize(
         ("shard", "mode", "keeps_all"),
@@ -140,21 +140,21 @@ class TestShardFilter:
         ],
     )
     def test_no_hash_key_is_needed_where_the_shard_keeps_all(self, shard, mode, keeps_all):
-        assert ShardFilter(shard, mode).keeps_all is keeps_all
+        assert HashRangeFilter(shard, mode).keeps_all is keeps_all
 
     @pytest.mark.parametrize(
         ("ancestor", "keeps_all"),
         [(("0", "9"), False), (("6", "20"), False), (("5", "9"), True), (("6", "8"), True), (("4", "9"), False)],
     )
     def test_only_an_ancestor_with_other_hash_keys_gives_a_reason_to_look_at_them(self, ancestor, keeps_all):
-        shard_filter = ShardFilter(HashKeyRange("5", "9"), AggregateMode.DEDUPLICATE, [HashKeyRange(*ancestor)])
+        shard_filter = HashRangeFilter(HashKeyRange("5", "9"), AggregateMode.DEDUPLICATE, [HashKeyRange(*ancestor)])
         assert shard_filter.keeps_all is keeps_all
 
     @given(st.lists(st.integers(0, 30), min_size=1), st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30))))
     @example([0, 9], [(0, 4), (4, 9)])
     def test_an_aggregate_is_put_again_if_one_ancestor_has_all_its_hash_keys(self, numbers, bounds):
         ancestors = [HashKeyRange(str(min(pair)), str(max(pair))) for pair in bounds]
-        shard_filter = ShardFilter(HashKeyRange("40", "41"), AggregateMode.DEDUPLICATE, ancestors)
+        shard_filter = HashRangeFilter(HashKeyRange("40", "41"), AggregateMode.DEDUPLICATE, ancestors)
         digests = [digest_of(b"", str(number)) for number in numbers]
         expected = any(all(number in ancestor for number in numbers) for ancestor in ancestors)
         assert shard_filter.is_put_again(min(digests), max(digests)) is expected

@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 from efo.model import MAX_HASH_KEY, HashKeyRange, Record
 from efo.protocol import aggregate_message, aggregation, deaggregation
 from efo.protocol.aggregate_message import AggregateError, end_of_chunk
-from efo.protocol.aggregation import MAGIC, AggregateMode, Entry, ShardFilter, aggregate, hash_key
+from efo.protocol.aggregation import MAGIC, AggregateEntry, AggregateMode, HashRangeFilter, aggregate, hash_key
 from efo.protocol.deaggregation import Deaggregation, deaggregate, expand
 from proofs.fuzz import plain_aggregates
 
 ALL_KEYS = HashKeyRange("0", str(MAX_HASH_KEY))
 ENTRIES = [
-    Entry("a", b"one"),
-    Entry("b", b"", "0"),
-    Entry("a", b"three", str(MAX_HASH_KEY)),
-    Entry("ü" * 200, b"\xff" * 300, "0"),
+    AggregateEntry("a", b"one"),
+    AggregateEntry("b", b"", "0"),
+    AggregateEntry("a", b"three", str(MAX_HASH_KEY)),
+    AggregateEntry("ü" * 200, b"\xff" * 300, "0"),
 ]
 
 
@@ -52,7 +52,11 @@ def entries_of(deaggregation):
 
 class TestModes:
     LOW = HashKeyRange("0", "99")
-    ENTRIES = (Entry("a", b"low", "99"), Entry("b", b"high", "100"), Entry("c", b"low too", "0"))
+    ENTRIES = (
+        AggregateEntry("a", b"low", "99"),
+        AggregateEntry("b", b"high", "100"),
+        AggregateEntry("c", b"low too", "0"),
+    )
 
     @pytest.mark.parametrize(
         ("mode", "kept", "filtered"),
@@ -105,7 +109,7 @@ class TestModes:
     def test_the_md5_of_the_partition_key_is_the_default_hash_key(self):
         own = int(md5(b"k", usedforsecurity=False).hexdigest(), 16)
         assert hash_key("k") == own
-        record = outer(aggregate([Entry("k", b"x")]))
+        record = outer(aggregate([AggregateEntry("k", b"x")]))
         assert len(deaggregate(record, HashKeyRange(str(own), str(own))).records) == 1
         assert deaggregate(record, HashKeyRange("0", str(own - 1)), AggregateMode.FILTER).filtered == 1
 
@@ -163,7 +167,7 @@ class TestFormat:
         assert entries_of(deaggregate(aggregate_record(body))) == [(longest, b"x", None)]
 
     def test_user_records_of_one_key_share_its_text(self):
-        users = deaggregate(outer(aggregate([Entry("key", b"%d" % n) for n in range(3)]))).records
+        users = deaggregate(outer(aggregate([AggregateEntry("key", b"%d" % n) for n in range(3)]))).records
         assert users[0].partition_key is users[1].partition_key is users[2].partition_key
 
     def test_an_aggregate_without_records_expands_to_none(self):
@@ -213,7 +217,7 @@ class TestFormat:
             "1 to 256 characters",
         ),
         (aggregate_record(proto(keys=["x" * 257], records=[X])).data, "1 to 256 characters"),
-        (aggregate([Entry("p" * 100_000, b"")] * 25_000), "1 to 256 characters"),
+        (aggregate([AggregateEntry("p" * 100_000, b"")] * 25_000), "1 to 256 characters"),
         (aggregate_record(proto(records=[{"partition_key_index": 0}])).data, "no partition key or no data"),
         (aggregate_record(proto(records=[{"data": b"x"}])).data, "no partition key or no data"),
         (aggregate_record(proto(records=[{**X, "tags": [{"value": "v"}]}])).data, "a tag has no key"),
@@ -291,18 +295,18 @@ def test_a_record_is_read_exactly_as_a_plain_reader_reads_it(body):
 @pytest.mark.parametrize(
     ("entries", "shard", "mode", "hashed"),
     [
-        ([Entry(f"key {n % 3}", b"x") for n in range(50)], HashKeyRange("1", "2"), AggregateMode.FILTER, 3),
+        ([AggregateEntry(f"key {n % 3}", b"x") for n in range(50)], HashKeyRange("1", "2"), AggregateMode.FILTER, 3),
         (
-            [Entry(f"key {n % 3}", b"x", "5" if n else None) for n in range(50)],
+            [AggregateEntry(f"key {n % 3}", b"x", "5" if n else None) for n in range(50)],
             HashKeyRange("1", "9"),
             AggregateMode.FILTER,
             1,
         ),
-        ([Entry(f"key {n}", b"x", "5") for n in range(50)], HashKeyRange("1", "2"), AggregateMode.FILTER, 0),
-        ([Entry(f"key {n}", b"x") for n in range(50)], ALL_KEYS, AggregateMode.DROP, 0),
-        ([Entry(f"key {n}", b"x") for n in range(50)], None, AggregateMode.FILTER, 0),
-        ([Entry(f"key {n}", b"x") for n in range(50)], HashKeyRange("1", "2"), AggregateMode.KEEP, 0),
-        ([Entry(f"key {n}", b"x") for n in range(50)], HashKeyRange("1", "2"), AggregateMode.DEDUPLICATE, 0),
+        ([AggregateEntry(f"key {n}", b"x", "5") for n in range(50)], HashKeyRange("1", "2"), AggregateMode.FILTER, 0),
+        ([AggregateEntry(f"key {n}", b"x") for n in range(50)], ALL_KEYS, AggregateMode.DROP, 0),
+        ([AggregateEntry(f"key {n}", b"x") for n in range(50)], None, AggregateMode.FILTER, 0),
+        ([AggregateEntry(f"key {n}", b"x") for n in range(50)], HashKeyRange("1", "2"), AggregateMode.KEEP, 0),
+        ([AggregateEntry(f"key {n}", b"x") for n in range(50)], HashKeyRange("1", "2"), AggregateMode.DEDUPLICATE, 0),
     ],
 )
 def test_each_partition_key_is_hashed_at_most_once_and_only_if_the_hash_matters(
@@ -324,11 +328,11 @@ def test_each_partition_key_is_hashed_at_most_once_and_only_if_the_hash_matters(
 class TestLarge:
     """An aggregate with more user records than a step takes. Most of these tests take five."""
 
-    ENTRIES = tuple(Entry(f"key {n % 7}", b"%d" % n, str(n % 5) if n % 3 else None) for n in range(32))
+    ENTRIES = tuple(AggregateEntry(f"key {n % 7}", b"%d" % n, str(n % 5) if n % 3 else None) for n in range(32))
 
     def parts(self, body, shard=None, mode=AggregateMode.FILTER, max_fields=5):
         record = aggregate_record(body)
-        return [part for part in expand(record, ShardFilter(shard, mode), max_fields) if part is not None]
+        return [part for part in expand(record, HashRangeFilter(shard, mode), max_fields) if part is not None]
 
     @pytest.mark.parametrize("mode", AggregateMode)
     @pytest.mark.parametrize("shard", [None, ALL_KEYS, HashKeyRange("2", str(2**127))])
@@ -342,13 +346,13 @@ class TestLarge:
     def test_one_at_both_limits_is_expanded_at_once_and_one_above_either_in_parts(self, monkeypatch):
         body = proto(records=[X] * 5)
         monkeypatch.setattr(deaggregation, "MAX_CHUNK", len(body))
-        assert len(list(expand(aggregate_record(body), ShardFilter(None), 5))) == 1
-        assert len(list(expand(aggregate_record(body), ShardFilter(None), 4))) > 1
+        assert len(list(expand(aggregate_record(body), HashRangeFilter(None), 5))) == 1
+        assert len(list(expand(aggregate_record(body), HashRangeFilter(None), 4))) > 1
         monkeypatch.setattr(deaggregation, "MAX_CHUNK", len(body) - 1)
-        assert len(list(expand(aggregate_record(body), ShardFilter(None), 5))) > 1
+        assert len(list(expand(aggregate_record(body), HashRangeFilter(None), 5))) > 1
 
     def test_others_may_run_before_each_part(self):
-        steps = list(expand(outer(aggregate(self.ENTRIES)), ShardFilter(None), 5))
+        steps = list(expand(outer(aggregate(self.ENTRIES)), HashRangeFilter(None), 5))
         delivered = [n for n, step in enumerate(steps) if step is not None and step.records]
         assert len(delivered) >= 7
         assert all(steps[n - 1] is None for n in delivered)
@@ -371,7 +375,9 @@ class TestLarge:
 
     def test_a_record_larger_than_a_chunk_is_read(self):
         data = bytes(3 * aggregate_message.MAX_CHUNK)
-        users = deaggregate(outer(aggregate([Entry("a", data), Entry("b", b"x"), Entry("a", data)]))).records
+        users = deaggregate(
+            outer(aggregate([AggregateEntry("a", data), AggregateEntry("b", b"x"), AggregateEntry("a", data)]))
+        ).records
         assert [(user.partition_key, len(user.data)) for user in users] == [
             ("a", len(data)),
             ("b", 1),
@@ -380,7 +386,7 @@ class TestLarge:
 
     def test_more_keys_than_a_step_takes_are_filtered(self):
         shard = HashKeyRange("0", str(MAX_HASH_KEY // 2))
-        entries = [Entry(f"key {n}", b"") for n in range(12_000)]
+        entries = [AggregateEntry(f"key {n}", b"") for n in range(12_000)]
         kept = deaggregate(outer(aggregate(entries)), shard, AggregateMode.FILTER)
         own = [entry.partition_key for entry in entries if hash_key(entry.partition_key) in shard]
         assert [user.partition_key for user in kept.records] == own
@@ -405,7 +411,7 @@ class TestLarge:
 
 
 def expand_to_parts(record, max_fields):
-    return [part for part in expand(record, ShardFilter(None), max_fields) if part is not None]
+    return [part for part in expand(record, HashRangeFilter(None), max_fields) if part is not None]
 
 
 @pytest.mark.parametrize("data", [b"\x0a\x01", b"\x0a\x05x", b"\x0a\x80\x01" + bytes(127)])

@@ -11,7 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from efo.errors import ChecksumError, FrameError
-from efo.protocol.eventstream import MAX_HEADERS, MAX_HEADERS_LENGTH, MAX_MESSAGE_LENGTH, Decoder, Message, encode
+from efo.protocol.eventstream import (
+    MAX_HEADERS,
+    MAX_HEADERS_LENGTH,
+    MAX_MESSAGE_LENGTH,
+    Decoder,
+    EventStreamMessage,
+    encode,
+)
 
 EVENT_HEADERS = {
     ":event-type": "SubscribeToShardEvent",
@@ -108,7 +115,7 @@ def test_a_frame_that_arrives_as_a_whole_is_not_copied():
 
 def test_each_message_has_its_own_headers():
     sent = [({"a": "1"}, b""), ({"a": "1"}, b""), ({"b": "2"}, b""), ({}, b""), ({"a": "1"}, b"")]
-    assert decode(*(encode(*message) for message in sent)) == [Message(*message) for message in sent]
+    assert decode(*(encode(*message) for message in sent)) == [EventStreamMessage(*message) for message in sent]
 
 
 def test_data_may_arrive_during_an_iteration():
@@ -155,7 +162,7 @@ IDENTITY = uuid.UUID("01234567-89ab-cdef-0123-456789abcdef")
 )
 def test_every_header_type_is_decoded(raw, value):
     [message] = decode(frame(raw + header(7, b"\x00\x01z", b"last"), b"payload"))
-    assert message == Message({"n": value, "last": "z"}, b"payload")
+    assert message == EventStreamMessage({"n": value, "last": "z"}, b"payload")
 
 
 @pytest.mark.parametrize(
@@ -235,7 +242,7 @@ def test_no_message_is_decoded_after_an_error():
     damaged[-1] ^= 1
     decoder.receive_data(wire("empty") + damaged + wire("empty"))
     messages = decoder.messages()
-    assert next(messages) == Message({}, b"")
+    assert next(messages) == EventStreamMessage({}, b"")
     with pytest.raises(ChecksumError):
         next(messages)
     for _ in range(2):

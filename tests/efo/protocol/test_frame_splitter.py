@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from efo.protocol.frame_splitter import MAX_JOINED, Data, FrameSplitter, GoAway
+from efo.protocol.frame_splitter import MAX_JOINED, Data, FrameSplitter, GoAwayFrame
 
 DATA, HEADERS, SETTINGS, PUSH_PROMISE, PING, GOAWAY, CONTINUATION = 0, 1, 4, 5, 6, 7, 9
 END_STREAM, END_HEADERS, PADDED = 1, 4, 8
@@ -47,14 +47,14 @@ def one_by_one(data):
 @pytest.mark.parametrize(
     ("data", "expected"),
     [
-        (goaway(5), [GoAway(5, 0)]),
-        (goaway(2**31 - 1, 11, b"calm down"), [GoAway(2**31 - 1, 11)]),
-        (goaway(2**32 - 1), [GoAway(2**31 - 1, 0)]),  # the highest bit is reserved
-        (goaway(5, flags=0xFF), [GoAway(5, 0)]),
-        (goaway(9) + goaway(7), [GoAway(9, 0), GoAway(7, 0)]),
+        (goaway(5), [GoAwayFrame(5, 0)]),
+        (goaway(2**31 - 1, 11, b"calm down"), [GoAwayFrame(2**31 - 1, 11)]),
+        (goaway(2**32 - 1), [GoAwayFrame(2**31 - 1, 0)]),  # the highest bit is reserved
+        (goaway(5, flags=0xFF), [GoAwayFrame(5, 0)]),
+        (goaway(9) + goaway(7), [GoAwayFrame(9, 0), GoAwayFrame(7, 0)]),
         (
             frame(SETTINGS) + goaway(5) + frame(DATA, b"x" * 100, stream_id=1),
-            [frame(SETTINGS), GoAway(5, 0), frame(DATA, b"x" * 100, stream_id=1)],
+            [frame(SETTINGS), GoAwayFrame(5, 0), frame(DATA, b"x" * 100, stream_id=1)],
         ),
         # The payload of another frame may look like a GOAWAY, also in a frame whose length needs all three bytes.
         (
@@ -62,7 +62,7 @@ def one_by_one(data):
             [frame(PING, bytes(100) + goaway(5) + bytes(0x10000 - len(goaway(5))))],
         ),
         (frame(DATA, goaway(5), stream_id=1), [frame(DATA, goaway(5), stream_id=1)]),
-        (frame(GOAWAY, bytes(16_384)), [GoAway(0, 0)]),
+        (frame(GOAWAY, bytes(16_384)), [GoAwayFrame(0, 0)]),
     ],
 )
 def test_goaway_is_removed_from_the_stream(data, expected):
@@ -109,7 +109,7 @@ class TestData:
             ),
             (
                 frame(DATA, b"a", stream_id=1) + goaway(5) + frame(DATA, b"b", stream_id=1),
-                [Data(1, b"a"), GoAway(5, 0), Data(1, b"b")],
+                [Data(1, b"a"), GoAwayFrame(5, 0), Data(1, b"b")],
             ),
             (
                 frame(HEADERS, b"h", stream_id=3, flags=END_HEADERS) + frame(DATA, b"a", stream_id=1),
@@ -245,10 +245,10 @@ def by_stream(items):
 @given(st.lists(frames, max_size=8))
 def test_only_valid_goaway_frames_are_removed(sent):
     expected = [
-        GoAway(int.from_bytes(f[9:13]) & 0x7FFF_FFFF, int.from_bytes(f[13:17])) for f in sent if is_valid_goaway(f)
+        GoAwayFrame(int.from_bytes(f[9:13]) & 0x7FFF_FFFF, int.from_bytes(f[13:17])) for f in sent if is_valid_goaway(f)
     ]
     out = read(b"".join(sent))
-    assert [item for item in out if isinstance(item, GoAway)] == expected
+    assert [item for item in out if isinstance(item, GoAwayFrame)] == expected
     assert b"".join(item for item in out if isinstance(item, bytes)) == b"".join(
         f for f in sent if not is_valid_goaway(f)
     )

@@ -85,7 +85,7 @@ class TestDefectsAreFound:
         assert self.failures(events)
 
     def test_a_parser_that_ignores_the_hash_key_range_is_found(self, monkeypatch):
-        monkeypatch.setattr(aggregation.ShardFilter, "keeps", lambda _filter, keys: [True for _ in keys])
+        monkeypatch.setattr(aggregation.HashRangeFilter, "keeps", lambda _filter, keys: [True for _ in keys])
         assert any("expected" in message for message in self.failures(aggregates))
 
     def test_a_parser_that_ignores_explicit_hash_keys_and_tags_is_found(self, monkeypatch):

@@ -4,7 +4,7 @@ import pytest
 
 from efo.errors import LeaseLostError, LeaseStoreCorruptError, LeaseStoreUnavailableError
 from efo.model import Checkpoint, Record
-from efo.protocol.kcl_checkpoints import Permitted, RefusedError, refusal_of
+from efo.protocol.kcl_checkpoints import KclCheckpointError, Permitted, refusal_of
 
 
 def record(number, sub=0):
@@ -53,7 +53,7 @@ def test_a_checkpoint_is_within_what_was_given(sequence, sub, checkpoint):
     ],
 )
 def test_every_other_checkpoint_is_an_illegal_argument(sequence, sub):
-    with pytest.raises(RefusedError, match="IllegalArgumentException"):
+    with pytest.raises(KclCheckpointError, match="IllegalArgumentException"):
         permitted().resolve(sequence, sub)
 
 
@@ -61,7 +61,7 @@ def test_a_checkpoint_does_not_move_back_and_may_be_repeated():
     made = permitted()
     made.resolve("8", 0)
     assert made.resolve("8", 0) == Checkpoint("8")
-    with pytest.raises(RefusedError):
+    with pytest.raises(KclCheckpointError):
         made.resolve("7", 0)
 
 

@@ -17,7 +17,7 @@ from efo.errors import (
     ThrottledError,
 )
 from efo.model import MAX_SEQUENCE_DIGITS, ChildShard, HashKeyRange, Record
-from efo.protocol.eventstream import Decoder, Message, encode
+from efo.protocol.eventstream import Decoder, EventStreamMessage, encode
 from efo.protocol.messages import SubscribeToShardEvent, parse_error_response, parse_message
 
 EVENT_HEADERS = {
@@ -45,7 +45,7 @@ CHILDREN = {"ChildShards": [CHILD]}
 def event(**fields):
     """Return the message of an event with these fields. By default it has no records."""
     body = {"Records": [], "MillisBehindLatest": 0} | fields
-    return Message(EVENT_HEADERS, json.dumps(body).encode())
+    return EventStreamMessage(EVENT_HEADERS, json.dumps(body).encode())
 
 
 def record(**fields):
@@ -119,7 +119,9 @@ class TestEvents:
 
     def test_the_order_of_headers_does_not_matter(self):
         message = event(**CONTINUATION)
-        assert parse_message(Message(dict(reversed(EVENT_HEADERS.items())), message.payload)) == parse_message(message)
+        assert parse_message(
+            EventStreamMessage(dict(reversed(EVENT_HEADERS.items())), message.payload)
+        ) == parse_message(message)
 
     def test_a_record_of_ten_mebibytes_is_parsed(self):
         data = bytes(range(256)) * (10 * 1024 * 1024 // 256)
@@ -179,23 +181,23 @@ DEEP = b'{"a":' * 100_000
 @pytest.mark.parametrize("payload", [b"", b"null", b"[]", b"{", b"\xff\xfe", b'{"Records":[]}', DEEP])
 def test_a_payload_that_is_not_an_event_is_rejected(payload):
     with pytest.raises(EventError, match="cannot be parsed"):
-        parse_message(Message(EVENT_HEADERS, payload))
+        parse_message(EventStreamMessage(EVENT_HEADERS, payload))
 
 
 @pytest.mark.parametrize("kind", ["initial-response", "SomethingNew", None, 3])
 def test_events_of_other_types_are_ignored(kind):
     headers = {":message-type": "event"} | ({":event-type": kind} if kind else {})
-    assert parse_message(Message(headers, b"{}")) is None
+    assert parse_message(EventStreamMessage(headers, b"{}")) is None
 
 
 def test_messages_of_other_types_are_ignored():
-    assert parse_message(Message({":message-type": "news"}, b"{}")) is None
+    assert parse_message(EventStreamMessage({":message-type": "news"}, b"{}")) is None
 
 
 @pytest.mark.parametrize("headers", [{}, {":message-type": 1}, {":message-type": b"event"}])
 def test_a_message_without_a_type_is_rejected(headers):
     with pytest.raises(EventError, match="expected a text, such as event"):
-        parse_message(Message(headers, b"{}"))
+        parse_message(EventStreamMessage(headers, b"{}"))
 
 
 @pytest.mark.parametrize(
@@ -216,7 +218,9 @@ def test_a_message_without_a_type_is_rejected(headers):
     ],
 )
 def test_an_exception_frame_is_a_service_error_of_its_type(name, kind, retryable):
-    error = parse_message(Message({":message-type": "exception", ":exception-type": name}, b'{"message":"because"}'))
+    error = parse_message(
+        EventStreamMessage({":message-type": "exception", ":exception-type": name}, b'{"message":"because"}')
+    )
     assert type(error) is kind
     assert (error.code, error.message, error.status, error.retryable) == (name, "because", None, retryable)
 
@@ -236,19 +240,21 @@ def test_an_exception_frame_is_a_service_error_of_its_type(name, kind, retryable
     ],
 )
 def test_the_message_of_an_exception_frame_is_read_from_any_payload(payload, text):
-    error = parse_message(Message({":message-type": "exception", ":exception-type": "ResourceInUseException"}, payload))
+    error = parse_message(
+        EventStreamMessage({":message-type": "exception", ":exception-type": "ResourceInUseException"}, payload)
+    )
     assert (type(error), error.message) == (ResourceInUseError, text)
 
 
 def test_an_exception_frame_without_a_type_is_an_unknown_exception():
-    assert parse_message(Message({":message-type": "exception"}, b"{}")).code == "UnknownException"
+    assert parse_message(EventStreamMessage({":message-type": "exception"}, b"{}")).code == "UnknownException"
 
 
 def test_an_error_frame_is_a_service_error():
     headers = {":message-type": "error", ":error-code": "InternalFailure", ":error-message": "sorry"}
-    error = parse_message(Message(headers, b""))
+    error = parse_message(EventStreamMessage(headers, b""))
     assert (type(error), str(error)) == (InternalFailureError, "InternalFailure: sorry")
-    assert parse_message(Message({":message-type": "error"}, b"")).code == "UnknownError"
+    assert parse_message(EventStreamMessage({":message-type": "error"}, b"")).code == "UnknownError"
 
 
 @pytest.mark.parametrize(

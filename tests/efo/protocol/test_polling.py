@@ -21,7 +21,7 @@ from efo.protocol.polling import (
     MAX_SLOWDOWN,
     MIN_INTERVAL,
     GetIterator,
-    GetRecords,
+    Poll,
     Polling,
 )
 from efo.protocol.records_page import RecordsPage
@@ -62,9 +62,9 @@ def test_the_first_call_gets_an_iterator_at_the_position_and_the_next_one_reads(
     assert polling.due < 0
     assert polling.next_call(0.0) == GetIterator(Position.at("7"))
     polling.started("first", 0.0)
-    assert polling.next_call(0.1) == GetRecords("first")
+    assert polling.next_call(0.1) == Poll("first")
     polling.received(page(7), 100, 0.1)
-    assert polling.next_call(1.0) == GetRecords("next")
+    assert polling.next_call(1.0) == Poll("next")
 
 
 def test_an_event_has_the_last_record_as_its_continuation():
@@ -188,7 +188,7 @@ def test_iterators_that_expire_at_once_are_not_asked_for_without_a_pause():
 def test_an_iterator_that_must_have_expired_is_not_used():
     polling = machine()
     polling.received(page(7), 10, 10.0)
-    assert polling.next_call(10.0 + ITERATOR_LIFE - 1) == GetRecords("next")
+    assert polling.next_call(10.0 + ITERATOR_LIFE - 1) == Poll("next")
     assert polling.next_call(10.0 + ITERATOR_LIFE) == GetIterator(Position.after("7"))
 
 
@@ -199,7 +199,7 @@ def test_a_call_that_failed_is_repeated_with_the_same_iterator_after_a_growing_p
     for now in range(0, 100, 20):
         assert polling.failed(error, float(now)) == []
         assert polling.state == "waiting"
-        assert polling.next_call(float(now)) == GetRecords("first")
+        assert polling.next_call(float(now)) == Poll("first")
         pauses.append(polling.due - now)
     assert pauses == sorted(pauses)
     assert pauses[0] < pauses[-1] < 10

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 import trio
 
-from efo.protocol.eventstream import Decoder, Message
+from efo.protocol.eventstream import Decoder, EventStreamMessage
 from efo.testing import FakeKinesis, FakeSettings
 from efo.testing.server.dispatch import Request, Service
 from efo.testing.state.core import Core
@@ -31,7 +31,7 @@ class Call:
         self.stream_id = stream_id
         self.headers: list[tuple[str, str]] = []
         self.body = bytearray()
-        self.messages: deque[Message] = deque()
+        self.messages: deque[EventStreamMessage] = deque()
         self.ended = False
         self.reset: int | None = None
         self._decoder = Decoder()
@@ -51,7 +51,7 @@ class Call:
             await self.client.pump()
         return msgspec.json.decode(self.body)
 
-    async def next_message(self) -> Message | None:
+    async def next_message(self) -> EventStreamMessage | None:
         """Wait for the next message and return it; return None at a clean end. The decoder checks the CRCs."""
         while not self.messages and not self.ended:
             await self.client.pump()

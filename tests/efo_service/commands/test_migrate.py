@@ -9,7 +9,7 @@ import trio
 from efo.leases.stores.dynamodb.store import DynamoDbLeaseStore
 from efo.leases.stores.sqlite.store import SqliteLeaseStore
 from efo.model import Checkpoint, Lease
-from efo.protocol.aggregation import Entry, aggregate
+from efo.protocol.aggregation import AggregateEntry, aggregate
 from efo.testing import FakeKinesisThread
 from efo_service.cli import call
 from efo_service.exit_codes import Exit
@@ -194,7 +194,7 @@ def test_efos_progress_goes_back_to_the_library(migrate, leases, checkpoints, ki
 def test_the_rest_of_an_aggregate_is_not_lost_on_the_way_back(migrate, leases, checkpoints, kinesis, sub):
     """These libraries continue after a whole record: efo's position within an aggregate is before it for them."""
     before = put(kinesis, "0")
-    number = put(kinesis, "0", aggregate([Entry("k", b"%d" % n, "0") for n in range(3)]))
+    number = put(kinesis, "0", aggregate([AggregateEntry("k", b"%d" % n, "0") for n in range(3)]))
     leases(Lease(FIRST, Checkpoint(number, sub)))
     code, [report, _], stderr = migrate("--back", "--write", "--yes")
     assert code == Exit.OK, stderr
@@ -203,7 +203,7 @@ def test_the_rest_of_an_aggregate_is_not_lost_on_the_way_back(migrate, leases, c
 
 
 def test_an_aggregate_that_is_read_to_its_end_is_not_read_again(migrate, leases, checkpoints, kinesis):
-    number = put(kinesis, "0", aggregate([Entry("k", b"%d" % n, "0") for n in range(3)]))
+    number = put(kinesis, "0", aggregate([AggregateEntry("k", b"%d" % n, "0") for n in range(3)]))
     leases(Lease(FIRST, Checkpoint(number, 2)))
     assert migrate("--back", "--write", "--yes")[0] == Exit.OK
     assert checkpoints[0].get(f"billing:checkpoint:orders:{FIRST}") == number

@@ -21,7 +21,7 @@ from efo.testing.faults.kinds import Refuse
 from efo_service.cli import call
 from efo_service.errors import UsageError
 from efo_service.exit_codes import Exit
-from efo_service.operations.put import Progress, put_lines
+from efo_service.operations.put import PutProgress, put_lines
 from efo_service.operations.put_lines import parser
 from tests.environment import use_fake
 from tests.paths import ROOT
@@ -223,7 +223,7 @@ def test_an_absent_stream_is_unavailable(stdin, capsys):
 
 
 async def test_records_that_are_not_stored_are_counted(autojump_clock):
-    progress = Progress()
+    progress = PutProgress()
     async with FakeKinesis() as fake:
         fake.create_stream("orders", 1)
         fake.faults.add(Refuse("AccessDeniedException"), When(operation="PutRecords", times=ALWAYS))
@@ -236,7 +236,7 @@ async def test_records_that_are_not_stored_are_counted(autojump_clock):
 
 
 async def test_the_rate_is_kept(autojump_clock):
-    progress = Progress()
+    progress = PutProgress()
     async with FakeKinesis() as fake:
         fake.create_stream("orders", 1)
         parse = parser("lines", key="k", key_field=None, encoding="base64", other_key=str)
@@ -288,6 +288,6 @@ async def test_lines_before_a_wrong_one_are_put_however_long_that_takes(autojump
         parse = parser("lines", key=None, key_field="id", encoding="base64", other_key=str)
         with pytest.raises(UsageError, match="line 10001"):
             async with efo.open_producer(fake.kinesis("orders")) as producer:
-                await put_lines(producer, source, parse, Progress())
+                await put_lines(producer, source, parse, PutProgress())
         [records] = fake.records("orders").values()
         assert len(records) == 10_000

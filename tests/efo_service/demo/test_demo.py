@@ -9,7 +9,7 @@ import pytest
 
 from efo_service.cli import call
 from efo_service.demo import demo
-from efo_service.demo.children import Child
+from efo_service.demo.children import DemoProcess
 from efo_service.demo.report import ProgressBars
 from efo_service.exit_codes import Exit
 
@@ -18,12 +18,12 @@ from efo_service.exit_codes import Exit
 def test_a_signal_ends_the_demo_and_its_children(number, tmp_path, monkeypatch, capsys):
     children = []
 
-    class RecordedChild(Child):
+    class RecordedChild(DemoProcess):
         async def start(self):
             await super().start()
             children.append(self._process)
 
-    monkeypatch.setattr(demo, "Child", RecordedChild)
+    monkeypatch.setattr(demo, "DemoProcess", RecordedChild)
     monkeypatch.setattr(ProgressBars, "show", lambda _bars, _progress: os.kill(os.getpid(), number))
     code = call(["demo", "--no-spark", "--records", "10", "--keep", str(tmp_path / "kept")])
     shown = capsys.readouterr()
@@ -45,14 +45,14 @@ def test_children_do_not_inherit_variables_that_configure_efo_aws_or_telemetry(t
     }
     for name, value in real.items():
         monkeypatch.setenv(name, value)
-    inherited = Child("run", ["run"], tmp_path, {"AWS_ACCESS_KEY_ID": "demo"})._environment
+    inherited = DemoProcess("run", ["run"], tmp_path, {"AWS_ACCESS_KEY_ID": "demo"})._environment
     assert {name: inherited[name] for name in real if name in inherited} == {"AWS_ACCESS_KEY_ID": "demo"}
     assert inherited["PATH"] == os.environ["PATH"]
 
 
 async def test_children_run_efos_own_code_in_any_directory(tmp_path):
     (tmp_path / "efo_service.py").write_text('raise SystemExit("imported from the current directory")')
-    child = Child("version", ["version"], tmp_path, {})
+    child = DemoProcess("version", ["version"], tmp_path, {})
     await child.start()
     try:
         assert await child._running.wait() == Exit.OK, child.log.read_text()

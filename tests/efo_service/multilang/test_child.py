@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from efo_service.multilang.child import MAX_LINE, ChildError, open_child, passing_on
-from efo_service.multilang.messages import CheckpointRequest, Status
+from efo_service.multilang.messages import CheckpointRequest, StatusMessage
 
 SHARD = "shardId-000000000000"
 STATUS = """print('{"action": "status", "responseFor": "initialize"}', flush=True)"""
@@ -54,7 +54,7 @@ print('{{"action": "checkpoint", "sequenceNumber": "7"}}')
 sys.stderr.write('an error\\nand more')
 """
     async with opened(code, lines) as child:
-        assert await child.receive() == Status("x")
+        assert await child.receive() == StatusMessage("x")
         assert await child.receive() == CheckpointRequest("7", None)
         with pytest.raises(ChildError, match="ended with exit status 0"):
             await child.receive()
@@ -65,13 +65,13 @@ sys.stderr.write('an error\\nand more')
 
 async def test_a_message_without_an_end_counts_at_the_end(lines):
     async with opened("""sys.stdout.write('{"action": "status", "responseFor": "x"}')""", lines) as child:
-        assert await child.receive() == Status("x")
+        assert await child.receive() == StatusMessage("x")
 
 
 async def test_endless_lines_are_passed_on_in_pieces(lines):
     code = f"sys.stdout.write('x' * {5 * MAX_LINE}); sys.stderr.write('y' * {5 * MAX_LINE}); print(); {STATUS}"
     async with opened(code, lines) as child:
-        assert await child.receive() == Status("initialize")
+        assert await child.receive() == StatusMessage("initialize")
     text = b"".join(lines)
     assert (text.count(b"x"), text.count(b"y")) == (5 * MAX_LINE, 5 * MAX_LINE)
     assert max(map(len, lines)) <= 2 * MAX_LINE
@@ -81,7 +81,7 @@ async def test_a_child_that_writes_before_it_reads_does_not_block(lines):
     code = f"sys.stdout.write('noise\\n' * 100_000); print(len(sys.stdin.readline()), file=sys.stderr); {STATUS}"
     async with opened(code, lines) as child:
         await child.send(b"z" * 2_000_000 + b"\n")
-        assert await child.receive() == Status("initialize")
+        assert await child.receive() == StatusMessage("initialize")
     assert lines.count(b"noise") == 100_000
     assert b"2000001" in lines
 
@@ -131,7 +131,7 @@ os._exit(3)
     with trio.fail_after(10):
         async with opened(code, lines) as child:
             child.ended = ended.set
-            assert await child.receive() == Status("initialize")
+            assert await child.receive() == StatusMessage("initialize")
             await ended.wait()
             with pytest.raises(ChildError, match="ended with exit status 3"):
                 await child.receive()

@@ -7,7 +7,7 @@ import pytest
 
 from efo.model import Checkpoint, Record
 from efo_service.multilang import messages
-from efo_service.multilang.messages import CheckpointRequest, Status, parse
+from efo_service.multilang.messages import CheckpointRequest, StatusMessage, parse
 
 
 def test_records_have_kcls_fields_and_data_in_base64():
@@ -71,9 +71,9 @@ def test_clients_of_kcl_1_get_a_shutdown_with_a_reason():
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (b'{"action": "status", "responseFor": "initialize"}', Status("initialize")),
-        (b'{"action": "status"}', Status(None)),
-        (b'{"action": "status", "responseFor": 7}', Status(None)),
+        (b'{"action": "status", "responseFor": "initialize"}', StatusMessage("initialize")),
+        (b'{"action": "status"}', StatusMessage(None)),
+        (b'{"action": "status", "responseFor": 7}', StatusMessage(None)),
         (b'{"action":"checkpoint","sequenceNumber":"12","subSequenceNumber":3}', CheckpointRequest("12", 3)),
         (b'{"action":"checkpoint","sequenceNumber":null}', CheckpointRequest(None, None)),
         (b'{"action":"checkpoint","checkpoint":"12"}', CheckpointRequest("12", None, "checkpoint")),

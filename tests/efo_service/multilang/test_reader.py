@@ -10,7 +10,7 @@ import trio
 
 import efo
 from efo.events import AcksOverdue, ShardIsolated
-from efo.protocol.aggregation import Entry, aggregate
+from efo.protocol.aggregation import AggregateEntry, aggregate
 from efo.testing import InMemoryStream
 from efo_service.multilang.reader import ChildReader, ChildSettings
 from tests.efo_service.multilang.fake_child import EndedError, opening
@@ -135,7 +135,7 @@ async def test_a_checkpoint_within_an_aggregate_leaves_the_rest_of_it(autojump_c
                 assert await child.checkpoint(second["sequenceNumber"], second["subSequenceNumber"]) is None
             child.done(message)
 
-    world = World(program, aggregate([Entry("k", b"%d" % number) for number in range(4)]))
+    world = World(program, aggregate([AggregateEntry("k", b"%d" % number) for number in range(4)]))
     await world.run(read_mode=read_mode)
     await world.run(read_mode=read_mode)
     subs = [[record["subSequenceNumber"] for record in child.log[1]["records"]] for child in world.children]

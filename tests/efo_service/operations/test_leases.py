@@ -11,7 +11,7 @@ from efo.leases.stores.memory import MemoryLeaseStore
 from efo.model import Checkpoint, HashKeyRange, Lease, Shard
 from efo_service.errors import UsageError
 from efo_service.operations.leases import (
-    Target,
+    ResetTarget,
     apply_import,
     export_leases,
     finished_parents,
@@ -77,13 +77,13 @@ async def test_leases_without_a_holder_are_decided_at_once(store, autojump_clock
 @pytest.mark.parametrize(
     ("text", "target"),
     [
-        ("trim_horizon", Target(Checkpoint.TRIM_HORIZON)),
-        ("LATEST", Target(Checkpoint.LATEST)),
-        ("495903382714902566085", Target(Checkpoint("495903382714902566085"))),
-        ("77/3", Target(Checkpoint("77", 3))),
-        ("2026-01-31T12:00:00Z", Target(Checkpoint.AT_TIMESTAMP, 1_769_860_800.0)),
-        ("2026-01-31T13:00:00.5+01:00", Target(Checkpoint.AT_TIMESTAMP, 1_769_860_800.5)),
-        ("-1.5h", Target(Checkpoint.AT_TIMESTAMP, 1_769_855_400.0)),
+        ("trim_horizon", ResetTarget(Checkpoint.TRIM_HORIZON)),
+        ("LATEST", ResetTarget(Checkpoint.LATEST)),
+        ("495903382714902566085", ResetTarget(Checkpoint("495903382714902566085"))),
+        ("77/3", ResetTarget(Checkpoint("77", 3))),
+        ("2026-01-31T12:00:00Z", ResetTarget(Checkpoint.AT_TIMESTAMP, 1_769_860_800.0)),
+        ("2026-01-31T13:00:00.5+01:00", ResetTarget(Checkpoint.AT_TIMESTAMP, 1_769_860_800.5)),
+        ("-1.5h", ResetTarget(Checkpoint.AT_TIMESTAMP, 1_769_855_400.0)),
     ],
 )  # fmt: skip
 def test_the_target_of_a_reset_is_a_sentinel_a_time_or_a_sequence_number(text, target):
@@ -99,12 +99,12 @@ def test_an_invalid_target_is_refused(text):
 
 
 def test_a_reset_to_latest_omits_finished_shards_and_a_sequence_number_takes_one_shard():
-    assert leases_to_reset([A, B], Target(Checkpoint.TRIM_HORIZON)) == [A, B]
-    assert leases_to_reset([A, B], Target(Checkpoint.AT_TIMESTAMP, 1.0)) == [A, B]
-    assert leases_to_reset([A, B], Target(Checkpoint.LATEST)) == [A]
-    assert leases_to_reset([B], Target(Checkpoint("1"))) == [B]
+    assert leases_to_reset([A, B], ResetTarget(Checkpoint.TRIM_HORIZON)) == [A, B]
+    assert leases_to_reset([A, B], ResetTarget(Checkpoint.AT_TIMESTAMP, 1.0)) == [A, B]
+    assert leases_to_reset([A, B], ResetTarget(Checkpoint.LATEST)) == [A]
+    assert leases_to_reset([B], ResetTarget(Checkpoint("1"))) == [B]
     with pytest.raises(UsageError, match="belongs to one shard"):
-        leases_to_reset([A, B], Target(Checkpoint("1")))
+        leases_to_reset([A, B], ResetTarget(Checkpoint("1")))
 
 
 async def test_a_worker_that_takes_a_released_lease_during_the_check_is_alive(store, autojump_clock):
@@ -142,26 +142,30 @@ async def test_release_also_removes_the_worker_that_requested_the_lease(store):
 
 
 def test_latest_gets_a_time_and_a_time_in_the_future_is_refused():
-    assert resolve_time(Target(Checkpoint.LATEST), 100.0) == Target(Checkpoint.LATEST, 100.0)
-    assert resolve_time(Target(Checkpoint.AT_TIMESTAMP, 100.0), 100.0) == Target(Checkpoint.AT_TIMESTAMP, 100.0)
-    assert resolve_time(Target(Checkpoint.TRIM_HORIZON), 100.0) == Target(Checkpoint.TRIM_HORIZON)
+    assert resolve_time(ResetTarget(Checkpoint.LATEST), 100.0) == ResetTarget(Checkpoint.LATEST, 100.0)
+    assert resolve_time(ResetTarget(Checkpoint.AT_TIMESTAMP, 100.0), 100.0) == ResetTarget(
+        Checkpoint.AT_TIMESTAMP, 100.0
+    )
+    assert resolve_time(ResetTarget(Checkpoint.TRIM_HORIZON), 100.0) == ResetTarget(Checkpoint.TRIM_HORIZON)
     # The clocks of two hosts differ: it is now by the service's clock.
-    assert resolve_time(Target(Checkpoint.AT_TIMESTAMP, 400.0), 100.0) == Target(Checkpoint.AT_TIMESTAMP, 100.0)
+    assert resolve_time(ResetTarget(Checkpoint.AT_TIMESTAMP, 400.0), 100.0) == ResetTarget(
+        Checkpoint.AT_TIMESTAMP, 100.0
+    )
     with pytest.raises(UsageError, match="future"):
-        resolve_time(Target(Checkpoint.AT_TIMESTAMP, 400.1), 100.0)
+        resolve_time(ResetTarget(Checkpoint.AT_TIMESTAMP, 400.1), 100.0)
 
 
 def test_a_reset_of_all_shards_creates_leases_that_were_cleaned_up():
     shards = [Shard("a", A.hash_key_range, "1"), Shard("z", A.hash_key_range, "1", "2", "y", "x")]
     lease = Lease("z", Checkpoint.AT_TIMESTAMP, parents=("y", "x"), hash_key_range=A.hash_key_range, latest_at=9.0)
-    assert missing_leases(shards, [A, B], Target(Checkpoint.AT_TIMESTAMP, 9.0)) == [lease]
+    assert missing_leases(shards, [A, B], ResetTarget(Checkpoint.AT_TIMESTAMP, 9.0)) == [lease]
 
 
 def test_a_reset_of_all_shards_to_latest_creates_the_leases_of_open_children():
     """The end of a parent would start them at TRIM_HORIZON."""
     hashes = A.hash_key_range
     shards = [Shard("a", hashes, "1", "2"), Shard("y", hashes, "3", "4", "a"), Shard("z", hashes, "5", None, "y")]
-    assert missing_leases(shards, [A, B], Target(Checkpoint.LATEST, 9.0)) == [
+    assert missing_leases(shards, [A, B], ResetTarget(Checkpoint.LATEST, 9.0)) == [
         Lease("y", Checkpoint.SHARD_END, parents=("a",), hash_key_range=hashes),
         Lease("z", Checkpoint.LATEST, parents=("y",), hash_key_range=hashes, latest_at=9.0),
     ]

@@ -10,7 +10,7 @@ import trio
 from efo.deserializers.many import unwrapping
 from efo.errors import AccessDeniedError, ResourceNotFoundError
 from efo.model import Position
-from efo.protocol.aggregation import Entry, aggregate
+from efo.protocol.aggregation import AggregateEntry, aggregate
 from efo.testing import FakeKinesis, When
 from efo.testing.faults.kinds import NoResponse, Refuse
 from efo_service.errors import UsageError
@@ -267,9 +267,13 @@ async def test_an_expired_shard_is_noted_and_its_children_are_read(fake, reader,
 
 async def test_the_user_records_of_aggregates_are_shown(fake, reader, autojump_clock):
     other = str(2**128 - 1)  # a hash key of the other shard: its producer knows no shards
-    put(fake, aggregate([Entry("a", b"1", "0"), Entry("b", b"2", other), Entry("a", b"3", "0")]), b"4")
+    put(
+        fake,
+        aggregate([AggregateEntry("a", b"1", "0"), AggregateEntry("b", b"2", other), AggregateEntry("a", b"3", "0")]),
+        b"4",
+    )
     assert await reader.run() == [b"1", b"2", b"3", b"4"]
-    put(fake, aggregate([Entry("a", b"4", "0")])[:-1] + b"?")
+    put(fake, aggregate([AggregateEntry("a", b"4", "0")])[:-1] + b"?")
     await reader.run()
     assert reader.data[-1].endswith(b"?")
     [note] = reader.notes
@@ -280,7 +284,7 @@ async def test_what_the_kpl_puts_again_after_a_reshard_is_not_shown_and_noted_on
     lower, _ = fake.split("orders", FIRST)
     beyond = str(2**126)  # the hash keys of FIRST were up to 2**127
     for number in (b"1", b"2"):
-        data = aggregate([Entry("k", number, "0"), Entry("l", b"no", beyond)])
+        data = aggregate([AggregateEntry("k", number, "0"), AggregateEntry("l", b"no", beyond)])
         assert fake.put("orders", "a", data, "0")[0] == lower
     tailer = reader.tailer(until=fake.clock())
     await tailer.run()
@@ -294,7 +298,7 @@ async def test_what_the_kpl_puts_again_after_a_reshard_is_not_shown_and_noted_on
 
 async def test_all_user_records_of_an_aggregate_without_a_partition_key_are_shown(fake, reader, autojump_clock):
     fake.create_stream("auto", 2, distribution="AUTO")
-    users = [Entry(f"user-{number}", b"%d" % number) for number in range(8)]
+    users = [AggregateEntry(f"user-{number}", b"%d" % number) for number in range(8)]
     for data in (aggregate(users), b"8"):
         fake.put("auto", None, data)
     tailer = Tailer(
@@ -305,7 +309,7 @@ async def test_all_user_records_of_an_aggregate_without_a_partition_key_are_show
 
 
 async def test_the_parts_of_a_large_aggregate_are_all_shown_before_the_end(fake, reader, autojump_clock):
-    put(fake, aggregate([Entry("a", b"1", "0")] * 25_000))
+    put(fake, aggregate([AggregateEntry("a", b"1", "0")] * 25_000))
     assert len(await reader.run()) == 25_000
     assert len([time for time in reader.times if time == 0]) > 3
 

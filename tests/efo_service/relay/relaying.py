@@ -11,7 +11,7 @@ from efo.model import Batch, Checkpoint
 from efo_service.relay.destination import Destination, NoReports, SinkRetries
 from efo_service.relay.relay import CommitPace, relay_shard
 from efo_service.relay.sink import ShardSink, Sink
-from efo_service.relay.write_buffer import Refused
+from efo_service.relay.write_buffer import RefusedRecord
 
 ONCE = SinkRetries(seconds=0.0, isolates=False)
 """The first failure of a sink is raised."""
@@ -24,7 +24,7 @@ class Reports(NoReports):
         self.delays: list[float] = []
         self.errors: list[tuple[str, str]] = []
         self.recoveries: list[str] = []
-        self.refusals: list[tuple[str, Refused]] = []
+        self.refusals: list[tuple[str, RefusedRecord]] = []
 
     def retried(self, shard_id, error, seconds) -> None:
         self.delays.append(seconds)

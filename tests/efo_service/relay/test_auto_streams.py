@@ -11,7 +11,7 @@ import trio
 
 from efo.leases.stores.memory import MemoryLeaseStore
 from efo.model import Batch
-from efo.protocol.aggregation import Entry, aggregate
+from efo.protocol.aggregation import AggregateEntry, aggregate
 from efo.settings import ConsumerSettings
 from efo.testing import FakeKinesis
 from efo_service.relay.destination import SkippingSink
@@ -87,7 +87,7 @@ def put_by_kinesis(fake: FakeKinesis) -> Expected:
     pairs: list[tuple[bytes | None, bytes]] = [(None, b"by Kinesis %d" % n) for n in range(8)]
     fake.put_many(STREAM, [(None, data) for _, data in pairs])
     users = [(b"user-%d" % n, b"in an aggregate %d" % n) for n in range(8)]
-    fake.put(STREAM, None, aggregate(Entry(key.decode(), data) for key, data in users))
+    fake.put(STREAM, None, aggregate(AggregateEntry(key.decode(), data) for key, data in users))
     return Counter([*pairs, *users])
 
 

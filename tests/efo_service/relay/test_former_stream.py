@@ -14,7 +14,7 @@ from efo.model import Checkpoint
 from efo_service.relay.errors import LogIncompleteError, LogOwnerError, SinkLockedError
 from efo_service.relay.export import export
 from efo_service.relay.log.catalog import other_stream
-from efo_service.relay.log.maintenance import Maintenance
+from efo_service.relay.log.maintenance import LogMaintenance
 from efo_service.relay.log.readable import LocalLog
 from efo_service.relay.log.retention import RetentionRules
 from efo_service.relay.log.segments import FORMAT_VERSION
@@ -66,7 +66,7 @@ def place(request, tmp_path) -> Place:
             LocalLog(tmp_path),
             open_log,
             lambda: json.loads((tmp_path / TOPIC / "catalog.json").read_text()),
-            lambda: Maintenance(tmp_path, TOPIC, RetentionRules(), grace=0).run(2e9),
+            lambda: LogMaintenance(tmp_path, TOPIC, RetentionRules(), grace=0).run(2e9),
         )
     store = MemoryStore()
 
@@ -78,7 +78,7 @@ def place(request, tmp_path) -> Place:
         ObjectLog(parse_url("s3://logs/efo"), store),
         open_object_log,
         lambda: json.loads(store.get(keys.catalog(TOPIC)).content),
-        lambda: object_maintenance.Maintenance(store, TOPIC, RetentionRules()).run(),
+        lambda: object_maintenance.ObjectLogMaintenance(store, TOPIC, RetentionRules()).run(),
     )
 
 

@@ -8,7 +8,7 @@ import trio
 from efo.errors import LeaseStoreUnavailableError
 from efo.leases.stores.memory import MemoryLeaseStore
 from efo.model import Checkpoint, Lease, Position
-from efo.protocol.aggregation import AggregateMode, Entry, aggregate
+from efo.protocol.aggregation import AggregateEntry, AggregateMode, aggregate
 from efo.testing import FakeKinesis
 from efo_service.spark_kinesis.catch_up import CatchUp
 from efo_service.spark_kinesis.probing import Probe
@@ -86,7 +86,7 @@ async def test_later_records_are_not_waited_for(autojump_clock, fake, nursery):
 
 
 async def test_a_part_of_an_aggregate_is_not_enough(autojump_clock, fake, nursery):
-    number = fake.put("orders", "key", aggregate([Entry("key", b"%d" % index) for index in range(3)]))[1]
+    number = fake.put("orders", "key", aggregate([AggregateEntry("key", b"%d" % index) for index in range(3)]))[1]
     leases = Leases()
     await leases.set(SHARD, Checkpoint(number, 1))
     waiting = Waiting(fake, leases)

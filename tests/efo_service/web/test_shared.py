@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import trio
 
-from efo_service.web.shared import Shared
+from efo_service.web.shared import SharedComputation
 
 
 async def test_all_who_ask_at_the_same_time_share_what_began_after_they_asked(nursery, autojump_clock):
@@ -14,7 +14,7 @@ async def test_all_who_ask_at_the_same_time_share_what_began_after_they_asked(nu
         await trio.sleep(0.1)
         return began[-1]
 
-    shared, seen = Shared(compute), []
+    shared, seen = SharedComputation(compute), []
 
     async def ask(after: float) -> None:
         await trio.sleep(after)
@@ -40,7 +40,7 @@ async def test_a_failure_is_that_callers_alone(autojump_clock):
             raise ValueError("the first time")
         return len(calls)
 
-    shared = Shared(compute)
+    shared = SharedComputation(compute)
     with pytest.raises(ValueError, match="the first time"):
         await shared.get()
     assert await shared.get() == 2

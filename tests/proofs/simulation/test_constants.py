@@ -129,8 +129,8 @@ def test_a_world_runs_with_its_constants(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_worlds_find_a_defect_that_only_another_value_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     """The defect: each part of an event with aggregates counts as its last one. No world has 10,000 user records."""
     name = "efo.consumer.deaggregation.MAX_RECORDS"
-    part = deaggregation.Part
-    monkeypatch.setattr(deaggregation, "Part", lambda records, is_last: part(records, is_last=True))  # noqa: ARG005
+    part = deaggregation.EventPart
+    monkeypatch.setattr(deaggregation, "EventPart", lambda records, is_last: part(records, is_last=True))  # noqa: ARG005
     seeds = (8, *range(200))  # that world shows it today, and is a small one
     seed = next(s for s in seeds if name in dict(plan(s).constants) and run(s).problems)
     monkeypatch.setattr("proofs.simulation.run.plan", lambda seed: replace(plan(seed), constants=()))

@@ -13,7 +13,7 @@ import pytest
 from efo.model import Checkpoint, Record
 from efo_service.relay import storage
 from efo_service.relay.errors import SinkError, SinkFencedError, SinkFullError, SinkLockedError
-from efo_service.relay.log.maintenance import Maintenance
+from efo_service.relay.log.maintenance import LogMaintenance
 from efo_service.relay.log.partition_writer import PartitionWriter, open_partition
 from efo_service.relay.log.retention import RetentionRules
 from efo_service.relay.log.segments import read_parts
@@ -109,14 +109,14 @@ def test_the_log_writes_compacts_expires_and_recovers(root: Any) -> None:
     with pytest.raises(SinkLockedError):
         open_writer(root)
     writer.close()
-    report = Maintenance(root, "t", RetentionRules(), fan_in=4).run(NOW)
+    report = LogMaintenance(root, "t", RetentionRules(), fan_in=4).run(NOW)
     assert report is not None
     assert (report.parts, report.compacted) == (9, 1)
     assert offsets(root) == list(range(50))
     writer = open_writer(root)
     assert (writer.end, writer.position) == (50, Checkpoint(str(10**20 + 49)))
     writer.close()
-    Maintenance(root, "t", RetentionRules(seconds=60.0)).run(NOW + 61)
+    LogMaintenance(root, "t", RetentionRules(seconds=60.0)).run(NOW + 61)
     assert offsets(root) == list(range(45, 50))
 
 

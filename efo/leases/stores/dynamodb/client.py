@@ -106,7 +106,7 @@ class TableLocation:
 
 
 @asynccontextmanager
-async def open_table(table: str, location: TableLocation) -> AsyncIterator[Table]:
+async def open_table(table: str, location: TableLocation) -> AsyncIterator[DynamoDbTable]:
     """Open a client for a table, which may be missing. Raises ConfigurationError."""
     proxy_url = location.proxy_url
     config = aiobotocore.config.AioConfig(
@@ -135,10 +135,10 @@ async def open_table(table: str, location: TableLocation) -> AsyncIterator[Table
     except (errors.BotoCoreError, ValueError) as error:
         raise ConfigurationError(f"botocore rejects the settings of the lease table: {reason_of(error)}") from None
     async with stack:
-        yield Table(table, client, find_proxy(client.meta.endpoint_url, proxy_url))
+        yield DynamoDbTable(table, client, find_proxy(client.meta.endpoint_url, proxy_url))
 
 
-class Table:
+class DynamoDbTable:
     """One DynamoDB table."""
 
     def __init__(self, name: str, client: Any, proxy: Proxy | None = None) -> None:
@@ -151,9 +151,9 @@ class Table:
     def __str__(self) -> str:
         return self._description
 
-    def beside(self, name: str) -> Table:
+    def beside(self, name: str) -> DynamoDbTable:
         """Return another table of the same account and region."""
-        return Table(name, self._client, self._proxy)
+        return DynamoDbTable(name, self._client, self._proxy)
 
     @property
     def events(self) -> Any:

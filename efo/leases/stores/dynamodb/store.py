@@ -21,7 +21,7 @@ from efo.leases.inspection import Inspection, streams_of
 from efo.leases.known_rows import KnownRows
 from efo.leases.row_store import Change
 from efo.leases.scope import LeaseScope
-from efo.leases.stores.dynamodb.client import ConditionFailedError, Table, TableLocation, open_table
+from efo.leases.stores.dynamodb.client import ConditionFailedError, DynamoDbTable, TableLocation, open_table
 from efo.leases.stores.dynamodb.items import CHECKPOINT_OWNER, CHILDREN, COUNTER, KEY, OWNER, Item, ItemCodec, update_of
 from efo.leases.stores.dynamodb.shared_scans import SharedScans
 from efo.leases.stores.dynamodb.table import NewTable, denied_writes, inspect, prepare
@@ -85,8 +85,8 @@ class DynamoDbLeaseStore:
         self._consistent_reads = consistent_reads
         self._worker_metrics_table = worker_metrics_table
         self._metrics: WorkerMetrics | None = None
-        self._opening: AbstractAsyncContextManager[Table] | None = None
-        self._opened: Table | None = None
+        self._opening: AbstractAsyncContextManager[DynamoDbTable] | None = None
+        self._opened: DynamoDbTable | None = None
         self._rows = KnownRows[Item]()
         self._scans: SharedScans | None = None
 
@@ -244,7 +244,7 @@ class DynamoDbLeaseStore:
         await write_each(self, writes, settle)
 
     @property
-    def _table(self) -> Table:
+    def _table(self) -> DynamoDbTable:
         """The open table. Raises LeaseStoreUnavailableError."""
         if self._opened is None:
             raise _not_open(self._name)

@@ -12,7 +12,7 @@ from efo.checks import check_count
 from efo.errors import ConfigurationError, LeaseStoreCorruptError, LeaseStoreUnavailableError
 from efo.leases.stores.dynamodb.client import (
     ConditionFailedError,
-    Table,
+    DynamoDbTable,
     TableDeniedError,
     TableExistsError,
     TableNotFoundError,
@@ -65,7 +65,7 @@ class NewTable:
         return {"BillingMode": "PROVISIONED", "ProvisionedThroughput": capacity}
 
 
-async def prepare(table: Table, new: NewTable | None) -> None:
+async def prepare(table: DynamoDbTable, new: NewTable | None) -> None:
     """Wait until the table can be used. Create it first if it is missing and `new` is given.
 
     Raises LeaseStoreCorruptError if its key is not that of a lease table, and LeaseStoreUnavailableError.
@@ -88,7 +88,7 @@ async def prepare(table: Table, new: NewTable | None) -> None:
     )
 
 
-async def inspect(table: Table, new: NewTable | None) -> bool:
+async def inspect(table: DynamoDbTable, new: NewTable | None) -> bool:
     """Return whether the table exists. Raises as `prepare` does, and if the table cannot be used yet."""
     description = await _describe(table)
     if description is None:
@@ -101,7 +101,7 @@ async def inspect(table: Table, new: NewTable | None) -> bool:
     return True
 
 
-async def denied_writes(table: Table, key: Mapping[str, Any]) -> tuple[str, ...]:
+async def denied_writes(table: DynamoDbTable, key: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the writes that the credentials do not permit, by trying each with a condition that is never true.
 
     So nothing is written, whether the row exists or not. Raises LeaseStoreUnavailableError.
@@ -121,11 +121,11 @@ async def denied_writes(table: Table, key: Mapping[str, Any]) -> tuple[str, ...]
     return tuple(denied)
 
 
-def _missing(table: Table) -> LeaseStoreUnavailableError:
+def _missing(table: DynamoDbTable) -> LeaseStoreUnavailableError:
     return LeaseStoreUnavailableError(f"{table} does not exist: create it, or let efo create it")
 
 
-async def _until_usable(table: Table, description: Mapping[str, Any] | None) -> Mapping[str, Any]:
+async def _until_usable(table: DynamoDbTable, description: Mapping[str, Any] | None) -> Mapping[str, Any]:
     """Return the description of the table once it can be used. A new table may not be visible at once."""
     pause = 0.0
     while description is None or description["TableStatus"] not in _USABLE:
@@ -135,7 +135,7 @@ async def _until_usable(table: Table, description: Mapping[str, Any] | None) -> 
     return description
 
 
-async def _describe(table: Table) -> Mapping[str, Any] | None:
+async def _describe(table: DynamoDbTable) -> Mapping[str, Any] | None:
     try:
         description: Mapping[str, Any] = (await table.call("describe_table"))["Table"]
     except TableNotFoundError:
@@ -143,7 +143,7 @@ async def _describe(table: Table) -> Mapping[str, Any] | None:
     return description
 
 
-async def _create(table: Table, new: NewTable) -> bool:
+async def _create(table: DynamoDbTable, new: NewTable) -> bool:
     """Create the table; return False if another worker created it first."""
     try:
         await table.call(
@@ -159,7 +159,7 @@ async def _create(table: Table, new: NewTable) -> bool:
     return True
 
 
-def _check(table: Table, description: Mapping[str, Any]) -> None:
+def _check(table: DynamoDbTable, description: Mapping[str, Any]) -> None:
     schema = [(part["AttributeName"], part["KeyType"]) for part in description["KeySchema"]]
     types = {part["AttributeName"]: part["AttributeType"] for part in description["AttributeDefinitions"]}
     if schema != [(KEY, "HASH")] or types.get(KEY) != "S":

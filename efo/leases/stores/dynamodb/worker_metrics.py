@@ -21,7 +21,7 @@ from typing import Any, Final
 import trio
 
 from efo.errors import EfoError
-from efo.leases.stores.dynamodb.client import Table, TableNotFoundError
+from efo.leases.stores.dynamodb.client import DynamoDbTable, TableNotFoundError
 from efo.leases.stores.dynamodb.items import ENTITY, KEY, Item
 
 PERIOD: Final = 30.0
@@ -44,7 +44,7 @@ _LOG: Final = logging.getLogger("efo.aws")
 class WorkerMetrics:
     """Reports a worker. `worker_id`: set when it first owns a lease. `own_table`: the name of the rows' own table."""
 
-    def __init__(self, leases: Table, own_table: str | None = None) -> None:
+    def __init__(self, leases: DynamoDbTable, own_table: str | None = None) -> None:
         self.worker_id: str | None = None
         self._leases = leases
         self._own = leases.beside(own_table or f"{leases.name}-WorkerMetricStats")

@@ -41,7 +41,7 @@ _ERRORS: Final[tuple[tuple[type[Exception], type[LeaseError], str], ...]] = (
 )
 
 
-class ConnectionPool:
+class PostgresPool:
     """Up to `connections` connections to one database, each opened at first use.
 
     `url`: any connection string of libpq. `timeout`: maximum seconds per call. Raises ConfigurationError for a

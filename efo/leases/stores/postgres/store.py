@@ -96,8 +96,8 @@ class PostgresLeaseStore(RowStore):
 
     def __init__(self, url: str, application: str, stream: str, *, timeout: float = 5.0, connections: int = 4) -> None:
         with driver_of("PostgreSQL", "psycopg", extra="postgres"):
-            from efo.leases.stores.postgres.pool import ConnectionPool  # noqa: PLC0415 - psycopg may not be installed
-        self._pool = ConnectionPool(url, timeout, connections)
+            from efo.leases.stores.postgres.pool import PostgresPool  # noqa: PLC0415 - psycopg may not be installed
+        self._pool = PostgresPool(url, timeout, connections)
         self._lease_scope = LeaseScope(application, stream)
         self._scope = (application, parse_stream(stream)[0])
         self._rows = KnownRows[object]()

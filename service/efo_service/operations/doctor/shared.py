@@ -11,7 +11,7 @@ import trio
 T = TypeVar("T")
 
 
-class Shared(Generic[T]):
+class SharedResource(Generic[T]):
     """Opens a resource when a check first needs it, and keeps it open until the nursery is cancelled.
 
     A task of its own holds it, since the check that opens it ends before the others. If opening fails or takes too

@@ -19,7 +19,7 @@ from efo.exception_groups import collapse_groups
 from efo.foreign_errors import reason_of
 from efo.kinesis.control_plane import ControlPlane
 from efo.model import Checkpoint, Lease, Position, Record, Shard
-from efo.protocol.aggregation import AggregateMode, ShardFilter, is_aggregate
+from efo.protocol.aggregation import AggregateMode, HashRangeFilter, is_aggregate
 from efo.protocol.backoff import Backoff
 from efo.protocol.deaggregation import expand
 from efo.protocol.lineage import ancestor_ranges
@@ -52,7 +52,7 @@ async def find_marks(
     async def find(lease: Lease) -> None:
         async with limiter:
             shard = listed[lease.key]
-            shard_filter = ShardFilter(shard.hash_key_range, mode, ancestor_ranges(lease.key, of_all, listed))
+            shard_filter = HashRangeFilter(shard.hash_key_range, mode, ancestor_ranges(lease.key, of_all, listed))
             marks[lease.key] = await _find_mark(control_plane, shard, lease.checkpoint, shard_filter)
 
     with collapse_groups():
@@ -68,7 +68,7 @@ async def find_marks(
 
 
 async def _find_mark(
-    control_plane: ControlPlane, shard: Shard, checkpoint: Checkpoint, shard_filter: ShardFilter
+    control_plane: ControlPlane, shard: Shard, checkpoint: Checkpoint, shard_filter: HashRangeFilter
 ) -> Mark:
     number, reader = checkpoint.sequence_number, _Reader(control_plane, shard.shard_id)
     try:
@@ -93,7 +93,7 @@ async def _find_mark(
     )
 
 
-def _is_unfinished(record: Record, checkpoint: Checkpoint, shard_filter: ShardFilter) -> bool:
+def _is_unfinished(record: Record, checkpoint: Checkpoint, shard_filter: HashRangeFilter) -> bool:
     """Return whether efo would deliver more of this record."""
     if not is_aggregate(record):
         return False

@@ -9,7 +9,7 @@ from typing import Final
 from efo.model import Checkpoint, Lease, Shard
 from efo.protocol.cleanup import passed_shards
 from efo_service.operations.migration.layout import Found, Layout, Mark, NotHeldError, Row, Scope
-from efo_service.operations.migration.reading import Snapshot
+from efo_service.operations.migration.reading import RowsSnapshot
 from efo_service.operations.migration.report import Report, ShardLine, sentence, shown
 
 _SHOWN: Final = 5
@@ -25,7 +25,7 @@ class BackPlan:
 
 def plan_rows(
     leases: Sequence[Lease],
-    snapshot: Snapshot,
+    snapshot: RowsSnapshot,
     shards: Sequence[Shard],
     layout: Layout,
     scope: Scope,

@@ -10,20 +10,20 @@ import trio
 
 from efo_service.errors import UsageError
 from efo_service.operations.migration.layout import Layout, Scope
-from efo_service.operations.migration.reading import Snapshot, changes, read_rows
-from efo_service.operations.migration.stores.rows import RowStore
+from efo_service.operations.migration.reading import RowsSnapshot, changes, read_rows
+from efo_service.operations.migration.stores.rows import RowTable
 
 _SHOWN: Final = 5
 
 
-async def look(store: RowStore, layout: Layout, scope: Scope) -> Snapshot:
+async def look(store: RowTable, layout: Layout, scope: Scope) -> RowsSnapshot:
     """Read all rows of the application. Raises what the store raises."""
     return read_rows(await store.rows(layout.selection(scope)), layout, scope)
 
 
 async def look_twice(
-    store: RowStore, layout: Layout, scope: Scope, seconds: float, show: Callable[[float], None]
-) -> Snapshot:
+    store: RowTable, layout: Layout, scope: Scope, seconds: float, show: Callable[[float], None]
+) -> RowsSnapshot:
     """Read all rows, wait, and read them again; return the second snapshot, with a problem if anything has changed.
 
     `show`: gets the number of seconds before the wait.
@@ -43,7 +43,7 @@ async def look_twice(
     return second
 
 
-async def refuse_changes(store: RowStore, layout: Layout, scope: Scope, snapshot: Snapshot) -> None:
+async def refuse_changes(store: RowTable, layout: Layout, scope: Scope, snapshot: RowsSnapshot) -> None:
     """Raise UsageError if a row has changed since a snapshot, as while an operator was asked."""
     if changed := changes(snapshot, await look(store, layout, scope)):
         raise UsageError(

@@ -9,7 +9,7 @@ from efo.model import Checkpoint, Lease, Position, PositionType, Shard
 from efo.protocol.lineage import leases_to_create
 from efo_service.operations.leases import ImportPlan, plan_import
 from efo_service.operations.migration.layout import Found
-from efo_service.operations.migration.reading import Snapshot
+from efo_service.operations.migration.reading import RowsSnapshot
 from efo_service.operations.migration.report import Report, ShardLine, sentence, shown
 
 
@@ -33,7 +33,7 @@ class ForwardPlan:
     report: Report
 
 
-def plan_leases(snapshot: Snapshot, shards: Sequence[Shard], start: Start) -> ForwardPlan:
+def plan_leases(snapshot: RowsSnapshot, shards: Sequence[Shard], start: Start) -> ForwardPlan:
     """Return the leases that continue after the checkpoints of a snapshot. `shards`: all of ListShards."""
     listed = {shard.shard_id: shard for shard in shards}
     pairs = [_plan_shard(found, listed, start) for _, found in snapshot.found.values()]
@@ -49,7 +49,7 @@ def plan_leases(snapshot: Snapshot, shards: Sequence[Shard], start: Start) -> Fo
     return ForwardPlan(leases, report)
 
 
-def _of_another(snapshot: Snapshot, listed: dict[str, Shard]) -> list[str]:
+def _of_another(snapshot: RowsSnapshot, listed: dict[str, Shard]) -> list[str]:
     """Refuse rows none of which is about the stream as it is."""
     if not snapshot.found:
         return [] if snapshot.unreadable else ["there is no checkpoint of this application on this stream"]

@@ -10,7 +10,7 @@ from efo_service.operations.migration.layout import Found, Heartbeat, Layout, Ot
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class RowsSnapshot:
     """What the rows say.
 
     `found`: by shard id, with the row. `heartbeats`: rows of workers. `unreadable`: what is wrong, by the row's key.
@@ -27,7 +27,7 @@ class Snapshot:
     problems: tuple[str, ...]
 
 
-def read_rows(rows: Iterable[Row], layout: Layout, scope: Scope) -> Snapshot:
+def read_rows(rows: Iterable[Row], layout: Layout, scope: Scope) -> RowsSnapshot:
     """Return what these rows say."""
     found: list[tuple[Row, Found]] = []
     heartbeats: list[Heartbeat] = []
@@ -51,7 +51,7 @@ def read_rows(rows: Iterable[Row], layout: Layout, scope: Scope) -> Snapshot:
     streams = {shard.stream_id for _, shard in found}
     problems = [*_several_streams(streams, scope), *_without_streams(streams, scope), *_repeated(found, streams)]
     chosen = [pair for pair in found if scope.stream_id is None or pair[1].stream_id == scope.stream_id]
-    return Snapshot(
+    return RowsSnapshot(
         found={shard.shard_id: (row, shard) for row, shard in chosen},
         heartbeats=tuple(heartbeats),
         unreadable=unreadable,
@@ -82,7 +82,7 @@ def _repeated(found: list[tuple[Row, Found]], streams: set[str | None]) -> list[
     return [f"{count} rows are about {shard}: delete all but one" for shard, count in counts.items() if count > 1]
 
 
-def changes(first: Snapshot, second: Snapshot) -> list[str]:
+def changes(first: RowsSnapshot, second: RowsSnapshot) -> list[str]:
     """Return what changed between two snapshots, in words: an application that is stopped changes nothing."""
     before, after = _pulses(first), _pulses(second)
     return [
@@ -92,7 +92,7 @@ def changes(first: Snapshot, second: Snapshot) -> list[str]:
     ] + [f"{key} (deleted)" for key in sorted(before.keys() - after.keys())]
 
 
-def _pulses(snapshot: Snapshot) -> dict[str, tuple[object, str | None]]:
+def _pulses(snapshot: RowsSnapshot) -> dict[str, tuple[object, str | None]]:
     rows: dict[str, tuple[object, str | None]] = {beat.key: (beat.pulse, None) for beat in snapshot.heartbeats}
     rows |= {shard.key: (shard.pulse, shard.owner) for _, shard in snapshot.found.values()}
     return rows | {key: (reason, None) for key, reason in snapshot.unreadable.items()}

@@ -36,7 +36,7 @@ _FINAL_ERRORS: Final = (KafkaFencedError, KafkaFatalError)
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class KafkaDestination:
     """Where a shard's records go.
 
     `partition`: of all records; None if their keys decide. `of_shard`: the partition of records without a key, so that
@@ -47,17 +47,19 @@ class Target:
     mapping: RecordMapping
     partition: int | None
     of_shard: int
-    routes: Mapping[str, Target] = field(default_factory=dict)
+    routes: Mapping[str, KafkaDestination] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, topic: Topic, mapping: RecordMapping, partition_by: str, routes: Iterable[Topic] = ()) -> Target:
+    def of(
+        cls, topic: Topic, mapping: RecordMapping, partition_by: str, routes: Iterable[Topic] = ()
+    ) -> KafkaDestination:
         """Return a shard's target. `partition_by`: "key" or "shard". `routes`: topics that a transform may name."""
         number = zlib.crc32(mapping.shard_id.encode()) % topic.partitions
         by_shard = partition_by == "shard" or topic.partitions == 1
         named = {route.name: cls.of(route, mapping, partition_by) for route in routes}
         return cls(topic, mapping, number if by_shard else None, number, named)
 
-    def split(self, records: Sequence[Record]) -> list[tuple[Target, Sequence[Record]]]:
+    def split(self, records: Sequence[Record]) -> list[tuple[KafkaDestination, Sequence[Record]]]:
         """Return the records by target, in order within each, without the topics that a transform named."""
         if not self.routes:
             return [(self, records)]
@@ -113,7 +115,7 @@ class TransactionalWriter:
     def __init__(
         self,
         config: Config,
-        target: Target,
+        target: KafkaDestination,
         checkpoints: Checkpoints,
         identity: str,
         seconds: float,
@@ -251,7 +253,7 @@ class IdempotentWriter:
 
     position = None
 
-    def __init__(self, shared: SharedProducer, target: Target) -> None:
+    def __init__(self, shared: SharedProducer, target: KafkaDestination) -> None:
         self._shared = shared
         self._target = target
 
@@ -278,7 +280,7 @@ class IdempotentWriter:
 
 def produce_all(
     producer: Producer,
-    target: Target,
+    target: KafkaDestination,
     records: Sequence[Record],
     deadline: float,
     on_delivery: Callable[[Any, Any], None] | None = None,
@@ -300,7 +302,7 @@ def produce_all(
                 _produce_when_possible(producer, deadline, *message)
 
 
-def _by_partition(target: Target, records: Sequence[Record]) -> Iterable[tuple[Record, bytes | None, int]]:
+def _by_partition(target: KafkaDestination, records: Sequence[Record]) -> Iterable[tuple[Record, bytes | None, int]]:
     """Return the records with their keys and partitions, one partition after the other."""
     keys: list[bytes | None] = [
         None if record.partition_key is None else record.partition_key.encode() for record in records

@@ -26,8 +26,8 @@ from efo_service.relay.kafka.options import KafkaOptions
 from efo_service.relay.kafka.producer import (
     CommitWriter,
     IdempotentWriter,
+    KafkaDestination,
     SharedProducer,
-    Target,
     TransactionalWriter,
     producer_config,
 )
@@ -161,11 +161,11 @@ class KafkaSink:
         spec = records_topic(name, options.partitions, options.replication_factor, create=options.create_topics)
         return ensure_topic(self._admin, spec, options.connect_seconds)
 
-    def _writer(self, mapping: RecordMapping) -> tuple[CommitWriter, Target]:
+    def _writer(self, mapping: RecordMapping) -> tuple[CommitWriter, KafkaDestination]:
         options = self._options
         topic = self._ensure_topic(self._template.format(stream=mapping.stream, shard=mapping.shard_id))
         routes = [] if self._is_for_dead_letters else [self._ensure_topic(name) for name in options.routes]
-        target = Target.of(topic, mapping, options.partition_by, routes)
+        target = KafkaDestination.of(topic, mapping, options.partition_by, routes)
         config = producer_config(
             self._config,
             largest=max(each.max_message_bytes for each in (topic, *routes)),
@@ -229,7 +229,7 @@ class KafkaSink:
 class KafkaShardSink:
     """Kafka, opened for one shard; see ShardSink. A commit that fails or is cancelled closes it."""
 
-    def __init__(self, writer: CommitWriter, target: Target, threads: trio.CapacityLimiter) -> None:
+    def __init__(self, writer: CommitWriter, target: KafkaDestination, threads: trio.CapacityLimiter) -> None:
         self._writer = writer
         self._target = target
         self._smallest = min(each.topic.max_message_bytes for each in (target, *target.routes.values()))

@@ -52,7 +52,7 @@ class MaintenanceReport:
         return bool(self.compacted or self.expired)
 
 
-class Maintenance:
+class LogMaintenance:
     """Maintains one topic. `grace`: see GRACE_SECONDS. It keeps segments' commit times from pass to pass.
 
     `fan_in`: see `plan_compaction`.

@@ -36,7 +36,7 @@ _PAUSE: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class DocumentSnapshot:
     """The document as it was read or written. `version`: of the object, None if there is none."""
 
     document: LeaseDocument
@@ -59,7 +59,7 @@ class SharedDocument:
         self._application, self._stream = application, stream
         self._key = key_of(application, stream)
         self.name = f"{store.name}/{self._key}"
-        self.known: Snapshot | None = None
+        self.known: DocumentSnapshot | None = None
         self._is_alone = True
         self._damaged_since: float | None = None
         self._timeout = timeout
@@ -72,7 +72,7 @@ class SharedDocument:
         Raises LeaseStoreUnavailableError, LeaseStoreCorruptError, and what `decode` raises.
         """
 
-        def work() -> tuple[Snapshot, T]:
+        def work() -> tuple[DocumentSnapshot, T]:
             snapshot = self._fetch()
             return snapshot, decode(snapshot.document)
 
@@ -122,7 +122,7 @@ class SharedDocument:
                 except StoreUnavailableError:
                     unanswered = unanswered or snapshot.document
                 else:
-                    self.known = Snapshot(planned.document, version)
+                    self.known = DocumentSnapshot(planned.document, version)
                     return planned.results
                 await self._pause(attempt)
             snapshot = None
@@ -138,7 +138,7 @@ class SharedDocument:
 
     # --- requests ------------------------------------------------------------------------------------------
 
-    def _fetch(self) -> Snapshot:
+    def _fetch(self) -> DocumentSnapshot:
         """Read the document. Runs in a thread. Raises StoreError and LeaseStoreCorruptError."""
         known = self.known
         try:
@@ -148,9 +148,9 @@ class SharedDocument:
                 raise
             return known
         if stored is None:
-            return Snapshot(LeaseDocument(), None)
+            return DocumentSnapshot(LeaseDocument(), None)
         document = decode_document(stored.content, self._application, self._stream, self.name)
-        return Snapshot(document, stored.version)
+        return DocumentSnapshot(document, stored.version)
 
     def _put(self, document: LeaseDocument, version: Version | None) -> Version:
         """Create or replace the document. Runs in a thread. Raises ExistsError, ChangedError and StoreError."""

@@ -28,7 +28,7 @@ from efo_service.relay.log.catalog import (
 )
 from efo_service.relay.object_log import keys
 from efo_service.relay.object_log.documents import Fields, parse, update
-from efo_service.relay.object_store.store import Store, Stored
+from efo_service.relay.object_store.store import Store, StoredObject
 
 
 def topics(store: Store) -> list[str]:
@@ -67,7 +67,7 @@ def read_catalog(store: Store, topic: str) -> Catalog:
     return _parse(store, topic, stored)
 
 
-def _created_meanwhile(store: Store, topic: str) -> Stored | None:
+def _created_meanwhile(store: Store, topic: str) -> StoredObject | None:
     """Return the catalog of a topic that had none; None if it has no partitions either.
 
     Between two requests another worker may have created the catalog and a partition. Raises LogIncompleteError if there
@@ -84,7 +84,7 @@ def _created_meanwhile(store: Store, topic: str) -> Stored | None:
     return stored
 
 
-def _parse(store: Store, topic: str, stored: Stored) -> Catalog:
+def _parse(store: Store, topic: str, stored: StoredObject) -> Catalog:
     name = f"{store.name}/{keys.catalog(topic)}"
     fields = parse(stored, name, CATALOG_VERSION)
     try:
@@ -154,7 +154,7 @@ def _update(store: Store, topic: str, stream: str, change: Callable[[Catalog], C
     """Change the catalog, and return it. It is created if the topic has no partitions yet."""
     result: list[Catalog] = []
 
-    def changed(stored: Stored | None) -> Fields | None:
+    def changed(stored: StoredObject | None) -> Fields | None:
         if stored is None:
             # The catalog to change is the one that `update` has read: if there is one by now, that is refused, and
             # this is called again with it.

@@ -27,7 +27,7 @@ from efo_service.relay.log import compaction as on_disk
 from efo_service.relay.log import segments as disk
 from efo_service.relay.object_log import keys
 from efo_service.relay.object_log.codec import Header, concatenated, encode, tombstone
-from efo_service.relay.object_log.head import Head, Segment, encode_head, expired, folded, merged, touched
+from efo_service.relay.object_log.head import Head, HeadSegment, encode_head, expired, folded, merged, touched
 from efo_service.relay.object_log.partition import Partition, ReadCommit, ReadHead
 from efo_service.relay.object_store.store import ChangedError, ExistsError, Store, Version
 
@@ -71,7 +71,7 @@ class Compactor:
         None if another process was faster. `check_cancelled` is called between requests, and may raise: what was done
         is then cleaned up, or gone on with by `bury`.
         """
-        head, versions, written = read.head, dict[int, tuple[Header, Version]](), list[Segment]()
+        head, versions, written = read.head, dict[int, tuple[Header, Version]](), list[HeadSegment]()
         try:
             newest = self._partition.end(read.head)
             if newest is None:
@@ -136,7 +136,7 @@ class Compactor:
         except ChangedError:  # another process has done it
             return
 
-    def merge(self, read: ReadHead, group: Sequence[Segment]) -> bool:
+    def merge(self, read: ReadHead, group: Sequence[HeadSegment]) -> bool:
         """Write neighbouring segments as one, and delete them. Return False if another process was faster."""
         try:
             parts = [self._partition.read_segment(segment) for segment in group]
@@ -149,7 +149,7 @@ class Compactor:
         self._store.delete([segment.key for segment in group])
         return True
 
-    def _write_segment(self, parts: Sequence[ReadCommit], written_at: float) -> Segment | None:
+    def _write_segment(self, parts: Sequence[ReadCommit], written_at: float) -> HeadSegment | None:
         """Write the records of commits or segments as a segment; None if they have none."""
         batches = [part.batch for part in parts if part.batch.num_rows]
         if not batches:
@@ -173,11 +173,11 @@ class Compactor:
         ):  # a request of its own that was not answered, or one at the same time: it is named by chance
             if self._store.head(key, 1) is None:
                 raise StoreUnavailableError(f"{self._store.name}/{key}: the store reports a conflict") from None
-        return Segment(
+        return HeadSegment(
             key=key, base=header.base, end=header.end, size=len(content), memory=records.nbytes, written_at=written_at
         )
 
-    def _replace_head(self, read: ReadHead, head: Head, written: Sequence[Segment]) -> bool:
+    def _replace_head(self, read: ReadHead, head: Head, written: Sequence[HeadSegment]) -> bool:
         """Write the head if nobody has since it was read. If somebody has, delete the segments that were written.
 
         After a lost answer the very same request is repeated, and what is there is compared: so if this head is not
@@ -253,7 +253,7 @@ _REPEATS: Final = 3
 """How often the same request to replace a head is made, if none is answered."""
 
 
-def plan_merges(head: Head, fan_in: int = on_disk.FAN_IN) -> list[list[Segment]]:
+def plan_merges(head: Head, fan_in: int = on_disk.FAN_IN) -> list[list[HeadSegment]]:
     """Return the groups of neighbouring segments of which each is to become one: as on a disk. Pure."""
     by_base = {segment.base: segment for segment in head.segments}
     sized = [

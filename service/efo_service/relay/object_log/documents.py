@@ -14,7 +14,7 @@ from efo_service.relay.errors import LogError, LogVersionError, StoreUnavailable
 from efo_service.relay.files import parse_json, whole_number
 from efo_service.relay.object_log.codec import FORMAT_VERSION
 from efo_service.relay.object_log.head import new_write
-from efo_service.relay.object_store.store import ChangedError, ExistsError, Store, Stored
+from efo_service.relay.object_store.store import ChangedError, ExistsError, Store, StoredObject
 
 ATTEMPTS: Final = 30
 """How often a change is tried while others change the same object. With 30, a hundred processes get their turn."""
@@ -24,7 +24,7 @@ _PAUSE: Final = 1.0
 Fields = Mapping[str, Any]
 
 
-def parse(stored: Stored, name: str, newest: int = FORMAT_VERSION) -> Fields:
+def parse(stored: StoredObject, name: str, newest: int = FORMAT_VERSION) -> Fields:
     """Return the fields of an object. `newest`: its newest format. Raises LogVersionError and LogError."""
     try:
         fields = parse_json(stored.content)
@@ -40,7 +40,7 @@ def parse(stored: Stored, name: str, newest: int = FORMAT_VERSION) -> Fields:
 def update(
     store: Store,
     key: str,
-    change: Callable[[Stored | None], Fields | None],
+    change: Callable[[StoredObject | None], Fields | None],
     *,
     pause: Callable[[float], object] = time.sleep,
 ) -> None:
@@ -53,7 +53,7 @@ def update(
     """
 
     @read_again
-    def changed() -> tuple[Stored | None, Fields | None]:
+    def changed() -> tuple[StoredObject | None, Fields | None]:
         stored = store.get(key)
         return stored, change(stored)
 

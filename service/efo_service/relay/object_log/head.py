@@ -22,7 +22,7 @@ from efo_service.relay.errors import LogError, LogVersionError
 from efo_service.relay.object_log.codec import FORMAT_VERSION, Header, Number, checkpoint
 
 
-class Segment(msgspec.Struct, frozen=True, kw_only=True):
+class HeadSegment(msgspec.Struct, frozen=True, kw_only=True):
     """A segment: the offsets `base` to `end` - 1.
 
     `size`: its bytes. `memory`: bytes of its records in memory. `written_at`: the store's time of its last commit, in
@@ -55,7 +55,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     base: Number = 0
     last: str | None = None
     epoch: Number = 0
-    segments: tuple[Segment, ...] = ()
+    segments: tuple[HeadSegment, ...] = ()
 
     @property
     def start(self) -> int:
@@ -121,7 +121,7 @@ def touched(head: Head) -> Head:
     return msgspec.structs.replace(head, write=new_write())
 
 
-def folded(head: Head, segment: Segment | None, newest: Header) -> Head:
+def folded(head: Head, segment: HeadSegment | None, newest: Header) -> Head:
     """Return the head after the live commits up to `newest` became a segment; None if they had no records."""
     segments = head.segments if segment is None else (*head.segments, segment)
     return msgspec.structs.replace(
@@ -129,7 +129,7 @@ def folded(head: Head, segment: Segment | None, newest: Header) -> Head:
     )
 
 
-def merged(head: Head, parts: Sequence[Segment], whole: Segment) -> Head:
+def merged(head: Head, parts: Sequence[HeadSegment], whole: HeadSegment) -> Head:
     """Return the head after neighbouring segments became one. Raises ValueError if they are not in it."""
     at = head.segments.index(parts[0])
     if head.segments[at : at + len(parts)] != tuple(parts):

@@ -24,10 +24,10 @@ from efo_service.relay.object_log import keys
 from efo_service.relay.object_log.catalog import read_catalog
 from efo_service.relay.object_log.compaction import FOLD_COMMITS, MAX_FOLD, Compactor, due, plan_merges
 from efo_service.relay.object_log.documents import Fields, parse, update
-from efo_service.relay.object_log.head import Segment, new_write
+from efo_service.relay.object_log.head import HeadSegment, new_write
 from efo_service.relay.object_log.partition import Partition, ReadHead
 from efo_service.relay.object_log.reader_offsets import read_readers
-from efo_service.relay.object_store.store import Store, Stored
+from efo_service.relay.object_store.store import Store, StoredObject
 
 SILENT_PASSES: Final = 3
 """After so many of its own passes without a move of the count, a process takes over the maintenance."""
@@ -35,7 +35,7 @@ ORPHAN_PASSES: Final = 1000
 """Orphans are looked for in the first pass and then in each of this number: it costs a listing of the segments."""
 
 
-class Maintenance:
+class ObjectLogMaintenance:
     """Maintains one topic. `fold_commits`: see FOLD_COMMITS. It keeps what it knows from pass to pass."""
 
     def __init__(self, store: Store, topic: str, rules: RetentionRules, *, fold_commits: int = FOLD_COMMITS) -> None:
@@ -102,7 +102,7 @@ class Maintenance:
                 return None
         self._silent = 0
 
-        def count(stored: Stored | None) -> Fields | None:
+        def count(stored: StoredObject | None) -> Fields | None:
             now = None if stored is None else self._parse(stored)
             if now != seen and (now is None or now[0] != self._me):
                 return None  # another process was faster: its turn
@@ -114,7 +114,7 @@ class Maintenance:
             return None
         return written.modified
 
-    def _parse(self, stored: Stored) -> tuple[str, int]:
+    def _parse(self, stored: StoredObject) -> tuple[str, int]:
         fields = parse(stored, f"{self._store.name}/{keys.maintenance(self._topic)}")
         try:
             return str(fields["process"]), whole_number(fields["count"])
@@ -187,6 +187,6 @@ class Maintenance:
         )  # fmt: skip
 
 
-def _candidate(number: int, segment: Segment) -> Candidate:
+def _candidate(number: int, segment: HeadSegment) -> Candidate:
     sized = SizedSegment(DiskSegment(segment.base, segment.end, 0, Path()), segment.size)
     return Candidate(number, sized, segment.written_at)

@@ -21,8 +21,8 @@ from efo_service.relay.doubt import read_again
 from efo_service.relay.errors import LogIncompleteError, SegmentCorruptError, SegmentGoneError, SegmentMissingError
 from efo_service.relay.object_log import keys
 from efo_service.relay.object_log.codec import HEADER_BYTES, Header, check_owner, decode, decode_header
-from efo_service.relay.object_log.head import Head, Segment, decode_head
-from efo_service.relay.object_store.store import Store, Stored, Version
+from efo_service.relay.object_log.head import Head, HeadSegment, decode_head
+from efo_service.relay.object_store.store import Store, StoredObject, Version
 
 MAX_READS: Final = 5
 """How often a head is read again without progress, if what it names is gone."""
@@ -40,7 +40,7 @@ class ReadCommit(NamedTuple):
 
     header: Header
     batch: pa.RecordBatch
-    stored: Stored
+    stored: StoredObject
 
 
 class Partition:
@@ -111,7 +111,7 @@ class Partition:
         stored = self._store.head(keys.commit(self.topic, self.number, commit_number), 1)
         return None if stored is None else stored.modified
 
-    def _checked_header(self, stored: Stored, commit_number: int) -> Header:
+    def _checked_header(self, stored: StoredObject, commit_number: int) -> Header:
         name = self.commit_name(commit_number)
         header = decode_header(stored.content, name)
         check_owner(header, name, self.owner, (self.topic, self.number))
@@ -151,7 +151,7 @@ class Partition:
                 raise SegmentGoneError(f"{self.commit_name(one.number)} was compacted")
         return newest
 
-    def first_live(self, read: ReadHead) -> Stored | None:
+    def first_live(self, read: ReadHead) -> StoredObject | None:
         """Return the first live commit's header as it is stored, None if there is none. One small request.
 
         Whoever changes what a head names calls it first. Raises LogIncompleteError if the head is an old copy, and
@@ -184,7 +184,7 @@ class Partition:
         return ReadCommit(header, batch, stored)
 
     @read_again
-    def read_segment(self, segment: Segment) -> ReadCommit:
+    def read_segment(self, segment: HeadSegment) -> ReadCommit:
         """Return a segment, every byte checked. Raises SegmentGoneError if it does not exist, SegmentCorruptError."""
         name = f"{self._store.name}/{segment.key}"
         stored = self._store.get(segment.key)

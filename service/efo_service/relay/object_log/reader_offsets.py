@@ -10,14 +10,14 @@ from efo_service.relay.files import epoch_seconds, whole_number
 from efo_service.relay.log.reader_offsets import ReaderCommit, check_reader
 from efo_service.relay.object_log import keys
 from efo_service.relay.object_log.documents import Fields, parse, update
-from efo_service.relay.object_store.store import Store, Stored
+from efo_service.relay.object_store.store import Store, StoredObject
 
 
 def commit_reader(store: Store, topic: str, name: str, offsets: Mapping[int, int], now: float) -> None:
     """Write durably that a reader is done with all records before these offsets. Raises SinkError."""
     fields = {"offsets": {str(at): offsets[at] for at in sorted(offsets)}, "committed_at": now}
 
-    def change(_stored: Stored | None) -> Fields:
+    def change(_stored: StoredObject | None) -> Fields:
         return fields
 
     update(store, keys.reader(topic, check_reader(name)), change)
@@ -39,7 +39,7 @@ def read_readers(store: Store, topic: str) -> list[ReaderCommit]:
     return [_read(name, stored) for name, stored in found if stored is not None]
 
 
-def _read(name: str, stored: Stored) -> ReaderCommit:
+def _read(name: str, stored: StoredObject) -> ReaderCommit:
     """Return a reader. One that cannot be read counts as one at offset 0, so that nothing expires."""
     with suppress(LogError, ValueError, KeyError, TypeError, AttributeError):
         fields = parse(stored, name)

@@ -14,7 +14,7 @@ from efo.model import Checkpoint, Record
 from efo_service.relay.errors import CLOSED, SinkClosedError
 from efo_service.relay.log.sink import HEADER, ROW, part_of
 from efo_service.relay.mapping import Extractor
-from efo_service.relay.object_log.writer import PartitionWriter, open_partition
+from efo_service.relay.object_log.writer import ObjectPartitionWriter, open_partition
 from efo_service.relay.object_store.store import Store
 from efo_service.relay.record_size import RecordSize
 from efo_service.relay.sink import Part, closed_by_failure
@@ -105,7 +105,7 @@ class ObjectShardSink:
 
     refusal = None
 
-    def __init__(self, writer: PartitionWriter, run_blocking: RunBlocking[Any]) -> None:
+    def __init__(self, writer: ObjectPartitionWriter, run_blocking: RunBlocking[Any]) -> None:
         self._writer = writer
         self._run_blocking = run_blocking
         self._size = RecordSize(writer.mapping, record=ROW + len(writer.topic), header=HEADER)

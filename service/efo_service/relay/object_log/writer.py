@@ -56,7 +56,7 @@ class _Pending:
     is_unanswered: bool = False
 
 
-class PartitionWriter:
+class ObjectPartitionWriter:
     """Appends one shard's records to its partition. `position`, `end`: after the last durable commit."""
 
     def __init__(
@@ -156,7 +156,7 @@ def open_partition(
     checkpoint: Checkpoint = Checkpoint.TRIM_HORIZON,
     created_at: float | None = None,
     check_cancelled: Callable[[], object] = lambda: None,
-) -> PartitionWriter:
+) -> ObjectPartitionWriter:
     """Open a shard's partition for writing, and fence all earlier writers.
 
     `extract`: see RecordMapping. `checkpoint`: that of the shard's lease, `created_at`: of the stream, see
@@ -179,7 +179,7 @@ def open_partition(
         with suppress(SinkError):  # an earlier writer was killed before it noted that; each commit repeats it
             note()
             note = None
-    return PartitionWriter(store, partition, RecordMapping(stream, shard_id, extract), newest, clock, note)
+    return ObjectPartitionWriter(store, partition, RecordMapping(stream, shard_id, extract), newest, clock, note)
 
 
 def emptied_message(name: str) -> str:

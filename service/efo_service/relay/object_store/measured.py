@@ -15,7 +15,7 @@ from efo_service.relay.object_store.store import (
     ExistsError,
     Listed,
     Store,
-    Stored,
+    StoredObject,
     UnchangedError,
     Version,
 )
@@ -45,11 +45,11 @@ class MeasuredStore:
         """The name of the store."""
         return self._store.name
 
-    def get(self, key: str, unless: Version | None = None) -> Stored | None:
+    def get(self, key: str, unless: Version | None = None) -> StoredObject | None:
         """Return an object, unless its version is known."""
         return self._received(self._counted("get", lambda: self._store.get(key, unless)))
 
-    def head(self, key: str, size: int) -> Stored | None:
+    def head(self, key: str, size: int) -> StoredObject | None:
         """Return the first bytes of an object."""
         return self._received(self._counted("get", lambda: self._store.head(key, size)))
 
@@ -105,7 +105,7 @@ class MeasuredStore:
         attributes = {"efo.log": self._log, "efo.object_store.operation": operation}
         self._requests.add(1, attributes if error_type is None else {**attributes, "error.type": error_type})
 
-    def _received(self, stored: Stored | None) -> Stored | None:
+    def _received(self, stored: StoredObject | None) -> StoredObject | None:
         if stored is not None:
             self._add_bytes(len(stored.content), "receive")
         return stored

@@ -9,7 +9,14 @@ from functools import partial
 from typing import Literal, TypeVar
 
 from efo_service.relay.errors import StoreUnavailableError
-from efo_service.relay.object_store.store import ChangedError, ExistsError, Listed, Stored, UnchangedError, Version
+from efo_service.relay.object_store.store import (
+    ChangedError,
+    ExistsError,
+    Listed,
+    StoredObject,
+    UnchangedError,
+    Version,
+)
 
 T = TypeVar("T")
 
@@ -73,10 +80,10 @@ class MemoryStore:
 
     # --- the Store protocol --------------------------------------------------------------------------------
 
-    def get(self, key: str, unless: Version | None = None) -> Stored | None:
+    def get(self, key: str, unless: Version | None = None) -> StoredObject | None:
         """Return an object, unless its version is known."""
 
-        def get() -> Stored | None:
+        def get() -> StoredObject | None:
             stored = self._read(key, None)
             if stored is not None and stored.version == unless:
                 raise UnchangedError
@@ -84,7 +91,7 @@ class MemoryStore:
 
         return self._request("get", key, get)
 
-    def head(self, key: str, size: int) -> Stored | None:
+    def head(self, key: str, size: int) -> StoredObject | None:
         """Return the first bytes of an object."""
         return self._request("head", key, lambda: self._read(key, size))
 
@@ -159,12 +166,12 @@ class MemoryStore:
         with self._lock:
             return work()
 
-    def _read(self, key: str, size: int | None) -> Stored | None:
+    def _read(self, key: str, size: int | None) -> StoredObject | None:
         one = self.objects.get(key)
         if one is None:
             return None
         content = self.spoil(key, one.content if size is None else one.content[:size])
-        return Stored(content, self._version(one), one.modified, len(one.content))
+        return StoredObject(content, self._version(one), one.modified, len(one.content))
 
     def _write(self, key: str, content: bytes) -> Version:
         self._generation[0] += 1

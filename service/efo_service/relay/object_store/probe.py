@@ -14,13 +14,13 @@ _DOCS: Final = "docs/object-storage.md lists stores that do"
 
 
 @dataclass(frozen=True, slots=True)
-class Probe:
+class StoreProbe:
     """What a probe found. `keeps_versions`: the store keeps what is replaced or deleted, and it costs."""
 
     keeps_versions: bool
 
 
-def probe(store: Store, prefix: str, *, has_generations: bool) -> Probe:
+def probe(store: Store, prefix: str, *, has_generations: bool) -> StoreProbe:
     """Create a key twice, and replace it twice by the same version. `prefix`: of the keys of probes.
 
     `has_generations`: the store numbers the versions of all objects, so that it proves nothing.
@@ -34,7 +34,7 @@ def probe(store: Store, prefix: str, *, has_generations: bool) -> Probe:
             store.delete([key])
 
 
-def _probe(store: Store, key: str, *, has_generations: bool) -> Probe:
+def _probe(store: Store, key: str, *, has_generations: bool) -> StoreProbe:
     try:
         first = store.create(key, b"1")
     except ExistsError:
@@ -64,4 +64,4 @@ def _probe(store: Store, key: str, *, has_generations: bool) -> Probe:
             f"{store.name} does not return what was just written: the log needs a store with strong consistency, and no"
             f" cache before it; {_DOCS}"
         )
-    return Probe(keeps_versions=not has_generations and first.generation is not None)
+    return StoreProbe(keeps_versions=not has_generations and first.generation is not None)

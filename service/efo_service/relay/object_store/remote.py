@@ -21,7 +21,14 @@ from efo.foreign_errors import reason_of
 from efo.proxy import environment_proxy, parse_proxy
 from efo_service.errors import UnavailableError
 from efo_service.relay.errors import StoreDeniedError, StoreError, StoreUnavailableError
-from efo_service.relay.object_store.store import ChangedError, ExistsError, Listed, Stored, UnchangedError, Version
+from efo_service.relay.object_store.store import (
+    ChangedError,
+    ExistsError,
+    Listed,
+    StoredObject,
+    UnchangedError,
+    Version,
+)
 from efo_service.relay.object_store.url import StoreUrl
 
 if TYPE_CHECKING:
@@ -170,24 +177,24 @@ class RemoteStore:
         self.name = str(url)
         self._client = client
 
-    def get(self, key: str, unless: Version | None = None) -> Stored | None:
+    def get(self, key: str, unless: Version | None = None) -> StoredObject | None:
         """Return an object, unless its version is known."""
         e_tag = None if unless is None else unless.e_tag
         return self._get(key, {} if e_tag is None else {"if_none_match": e_tag})
 
-    def head(self, key: str, size: int) -> Stored | None:
+    def head(self, key: str, size: int) -> StoredObject | None:
         """Return the first bytes of an object. The log has no empty objects: of them, no store has a range."""
         return self._get(key, {"range": (0, size)})
 
-    def _get(self, key: str, options: GetOptions) -> Stored | None:
+    def _get(self, key: str, options: GetOptions) -> StoredObject | None:
         from obstore.exceptions import NotModifiedError  # noqa: PLC0415 - an extra, may not be installed
 
-        def get() -> Stored:
+        def get() -> StoredObject:
             result: GetResult = self._client.get(key, options=options)
             content = bytes(result.bytes())
             meta = result.meta
             version = Version(meta["e_tag"], meta["version"])
-            return Stored(content, version, meta["last_modified"].timestamp(), meta["size"])
+            return StoredObject(content, version, meta["last_modified"].timestamp(), meta["size"])
 
         with self._errors("read", key):
             try:

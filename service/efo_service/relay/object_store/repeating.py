@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 
 from efo.protocol.backoff import backoff
 from efo_service.relay.errors import StoreUnavailableError
-from efo_service.relay.object_store.store import Listed, Store, Stored, Version
+from efo_service.relay.object_store.store import Listed, Store, StoredObject, Version
 
 T = TypeVar("T")
 
@@ -49,11 +49,11 @@ class RepeatingStore:
         """The name of the store."""
         return self._store.name
 
-    def get(self, key: str, unless: Version | None = None) -> Stored | None:
+    def get(self, key: str, unless: Version | None = None) -> StoredObject | None:
         """Return an object, unless its version is known."""
         return self._repeat(partial(self._store.get, key, unless))
 
-    def head(self, key: str, size: int) -> Stored | None:
+    def head(self, key: str, size: int) -> StoredObject | None:
         """Return the first bytes of an object."""
         return self._repeat(partial(self._store.head, key, size))
 

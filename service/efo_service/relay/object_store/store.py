@@ -20,7 +20,7 @@ class Version:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredObject:
     """An object that was read. `content`: all of it, or the range. `modified`: the store's time, epoch seconds."""
 
     content: bytes
@@ -60,11 +60,11 @@ class Store(Protocol):
         """Where the keys are, for messages: a URL."""
         ...
 
-    def get(self, key: str, unless: Version | None = None) -> Stored | None:
+    def get(self, key: str, unless: Version | None = None) -> StoredObject | None:
         """Return an object, None if there is none. Raises UnchangedError if it has the version `unless`."""
         ...
 
-    def head(self, key: str, size: int) -> Stored | None:
+    def head(self, key: str, size: int) -> StoredObject | None:
         """Return the first `size` bytes of an object, or all of it if it is smaller; None if there is none."""
         ...
 

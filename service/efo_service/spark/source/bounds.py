@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from efo.errors import ConfigurationError
 from efo_service.spark.source.offsets import TopicPartition, from_json, parse_json
-from efo_service.spark.source.subscription import Subscription
+from efo_service.spark.source.subscription import TopicSelection
 
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -54,7 +54,7 @@ def names_latest(bound: OffsetBound | None) -> bool:
     return bound == LATEST or (isinstance(bound, Mapping) and LATEST in bound.values())
 
 
-def starting_bound(values: Mapping[str, str], subscription: Subscription) -> OffsetBound | None:
+def starting_bound(values: Mapping[str, str], subscription: TopicSelection) -> OffsetBound | None:
     """Return where a query without a checkpoint starts; None if no option says it. Raises ConfigurationError."""
     strategy = values.get(STRATEGY, "error").strip().lower()
     if strategy not in {"error", "latest"}:
@@ -65,7 +65,7 @@ def starting_bound(values: Mapping[str, str], subscription: Subscription) -> Off
     return bound
 
 
-def ending_bound(values: Mapping[str, str], subscription: Subscription) -> OffsetBound | None:
+def ending_bound(values: Mapping[str, str], subscription: TopicSelection) -> OffsetBound | None:
     """Return where a batch query ends; None if no option says it. Raises ConfigurationError."""
     bound = _bound(ENDING, values, subscription, or_latest=True)
     offsets: Iterable[int] = bound.values() if isinstance(bound, Mapping) else ()
@@ -75,7 +75,7 @@ def ending_bound(values: Mapping[str, str], subscription: Subscription) -> Offse
 
 
 def _bound(
-    names: tuple[str, str, str], values: Mapping[str, str], subscription: Subscription, *, or_latest: bool
+    names: tuple[str, str, str], values: Mapping[str, str], subscription: TopicSelection, *, or_latest: bool
 ) -> OffsetBound | None:
     for_all, for_each, offsets = names
     if text := values.get(for_all, "").strip():
@@ -113,7 +113,7 @@ def _times(option: str, text: str) -> dict[TopicPartition, int]:
     )
 
 
-def _check_names(option: str, named: Mapping[TopicPartition, int], subscription: Subscription) -> None:
+def _check_names(option: str, named: Mapping[TopicPartition, int], subscription: TopicSelection) -> None:
     topics = {tp.topic for tp in named}
     if not_subscribed := sorted(topics - set(subscription.select(topics))):
         raise ConfigurationError(f"{option} names topics that are not subscribed: {', '.join(not_subscribed)}")

@@ -12,12 +12,12 @@ from typing import Any, Final
 from efo.errors import ConfigurationError
 from efo_service.relay.log.catalog import is_topic_name
 from efo_service.spark.source.offsets import TopicPartition, from_json
-from efo_service.spark.source.subscription import Subscription
+from efo_service.spark.source.subscription import TopicSelection
 
 _ADVICE: Final = "Set a checkpointLocation of its own for this query, or read what the checkpoint belongs to"
 
 
-def checkpoint_offsets(value: Any, subscription: Subscription, *, all_subscribed: bool) -> dict[TopicPartition, int]:
+def checkpoint_offsets(value: Any, subscription: TopicSelection, *, all_subscribed: bool) -> dict[TopicPartition, int]:
     """Return the offsets of a checkpoint.
 
     `all_subscribed`: refuse those of a partition that is not subscribed. Otherwise they are returned too.

@@ -18,7 +18,7 @@ from efo_service.relay.object_store.url import StoreUrl, log_root
 from efo_service.relay.readable import ReadableLog, open_readable
 from efo_service.spark.source import subscription
 from efo_service.spark.source.bounds import ENDING, STARTING, STRATEGY, OffsetBound, ending_bound, starting_bound
-from efo_service.spark.source.subscription import Subscription, parse_subscription
+from efo_service.spark.source.subscription import TopicSelection, parse_subscription
 
 COLUMNS: Final[Mapping[str, str]] = {
     "key": "binary",
@@ -83,7 +83,7 @@ class Options:
     """
 
     log: ReadableLog
-    subscription: Subscription
+    subscription: TopicSelection
     starting: OffsetBound | None
     ending: OffsetBound | None
     max_rows: int | None

@@ -15,7 +15,7 @@ OPTIONS: Final = ("subscribe", "subscribePattern", "assign")
 
 
 @dataclass(frozen=True)
-class Subscription:
+class TopicSelection:
     """What is read: topics by name, topics whose full names match a pattern, or single partitions."""
 
     topics: tuple[str, ...] = ()
@@ -33,7 +33,7 @@ class Subscription:
         return not self.partitions or partition in self.partitions
 
 
-def parse_subscription(values: Mapping[str, str]) -> Subscription:
+def parse_subscription(values: Mapping[str, str]) -> TopicSelection:
     """Return what is read. Raises ConfigurationError."""
     names = [name for name in OPTIONS if values.get(name, "").strip(" ,")]
     if len(names) != 1:
@@ -42,7 +42,7 @@ def parse_subscription(values: Mapping[str, str]) -> Subscription:
     text = values[names[0]].strip()
     match names[0]:
         case "subscribe":
-            return Subscription(tuple(topic.strip() for topic in text.split(",") if topic.strip()))
+            return TopicSelection(tuple(topic.strip() for topic in text.split(",") if topic.strip()))
         case "subscribePattern":
             try:
                 re.compile(text)
@@ -50,7 +50,7 @@ def parse_subscription(values: Mapping[str, str]) -> Subscription:
                 raise ConfigurationError(
                     f"subscribePattern={text[:200]!r} is not a regular expression: {reason_of(error)}"
                 ) from error
-            return Subscription(pattern=text)
+            return TopicSelection(pattern=text)
         case _:
             partitions = parse_assignment("assign", text)
-            return Subscription(tuple(sorted({tp.topic for tp in partitions})), partitions=partitions)
+            return TopicSelection(tuple(sorted({tp.topic for tp in partitions})), partitions=partitions)

@@ -14,8 +14,8 @@ import trio
 from starlette.types import ASGIApp, Message, Scope
 
 from efo.exception_groups import collapse_groups
-from efo_service.web.http.heads import MAX_BYTES, RefusedError, find_end, read_head
-from efo_service.web.http.places import Place
+from efo_service.web.http.heads import MAX_BYTES, RequestRefusedError, find_end, read_head
+from efo_service.web.http.places import ConnectionSlot
 from efo_service.web.http.turns import READ_BYTES
 
 IDLE_SECONDS: Final = 5.0
@@ -28,7 +28,7 @@ _LINGER_SECONDS: Final = 0.5
 
 
 async def serve_connection(
-    app: ASGIApp, stream: trio.abc.Stream, scope: Scope, place: Place, turns: trio.Semaphore
+    app: ASGIApp, stream: trio.abc.Stream, scope: Scope, place: ConnectionSlot, turns: trio.Semaphore
 ) -> None:
     """Serve requests until either end closes the connection, or it is idle for too long.
 
@@ -50,7 +50,7 @@ async def serve_connection(
             if not exchange.ends_well():
                 await wire.linger()
                 break
-    except RefusedError as refused:
+    except RequestRefusedError as refused:
         with suppress(trio.BrokenResourceError):
             await wire.send([refused.response()])
             await wire.linger()
@@ -68,7 +68,7 @@ class _Wire:
         self.received = b""
 
     async def receive_head(self) -> bytes | None:
-        """Return the next head; None if the client closed the connection or sends nothing. Raises RefusedError."""
+        """Return the next head; None: the client closed the connection or sends nothing. Raises RequestRefusedError."""
         with trio.move_on_after(IDLE_SECONDS):
             while (end := find_end(self.received)) is None:
                 data = await self._stream.receive_some(READ_BYTES)
@@ -78,7 +78,7 @@ class _Wire:
             head, self.received = self.received[:end], self.received[end:]
             return head
         if self.received:
-            raise RefusedError(HTTPStatus.REQUEST_TIMEOUT, f"the head did not arrive within {IDLE_SECONDS:g} s")
+            raise RequestRefusedError(HTTPStatus.REQUEST_TIMEOUT, f"the head did not arrive within {IDLE_SECONDS:g} s")
         return None
 
     async def receive(self) -> bytes:
@@ -122,7 +122,7 @@ class _Wire:
 
 
 class _Exchange:
-    """One request and its response: the scope, `receive` and `send` of ASGI. Raises RefusedError for a wrong head."""
+    """One request and its response: scope, `receive` and `send` of ASGI. Raises RequestRefusedError for a wrong one."""
 
     def __init__(self, wire: _Wire, head: bytes) -> None:
         self._wire = wire

@@ -16,7 +16,7 @@ from efo_service.web.security.attempts import network_of
 MAX_CONNECTIONS: Final = 256
 
 
-class Place:
+class ConnectionSlot:
     """The place of one connection. `is_idle`: it waits for a request. `close`: ends it at once."""
 
     def __init__(self, address: str | None, close: Callable[[], None]) -> None:
@@ -30,13 +30,13 @@ class Places:
 
     def __init__(self, count: int = MAX_CONNECTIONS) -> None:
         self._count = count
-        self._taken: dict[Place, None] = {}  # the oldest first
+        self._taken: dict[ConnectionSlot, None] = {}  # the oldest first
 
     def __len__(self) -> int:
         """Return how many are taken."""
         return len(self._taken)
 
-    def take(self, place: Place) -> int:
+    def take(self, place: ConnectionSlot) -> int:
         """Take a place. If none is free, another connection is closed. Return how many were closed."""
         closed = int(len(self._taken) >= self._count)
         if closed:
@@ -46,11 +46,11 @@ class Places:
         self._taken[place] = None
         return closed
 
-    def leave(self, place: Place) -> None:
+    def leave(self, place: ConnectionSlot) -> None:
         """Make room, if this one has not been closed before."""
         self._taken.pop(place, None)
 
-    def _least(self) -> Place:
+    def _least(self) -> ConnectionSlot:
         counts = Counter(place.network for place in self._taken)
         most = max(counts.values())
         candidates = [place for place in self._taken if counts[place.network] == most]

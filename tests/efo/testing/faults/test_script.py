@@ -10,10 +10,10 @@ import pytest
 from efo.errors import ConfigurationError
 from efo.testing.faults.file import load_faults
 from efo.testing.faults.kinds import PASSING, BitFlip, GoAway, Refuse, Reset, Site, StaleListing, Stall
-from efo.testing.faults.script import ALWAYS, FaultScript, Target, When
+from efo.testing.faults.script import ALWAYS, FaultScript, FaultTarget, When
 
-A, B = Target("SubscribeToShard", "s", "a"), Target("SubscribeToShard", "s", "b")
-LIST = Target("ListShards")
+A, B = FaultTarget("SubscribeToShard", "s", "a"), FaultTarget("SubscribeToShard", "s", "b")
+LIST = FaultTarget("ListShards")
 
 
 def fired(script, target=A, occasions=8, site=Site.EVENT, every=1.0):

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 
-from efo_service.operations.doctor.shared import Shared
+from efo_service.operations.doctor.shared import SharedResource
 
 
 class Opening:
@@ -28,7 +28,7 @@ class Opening:
 async def test_checks_share_one_resource_that_is_closed_with_the_nursery(autojump_clock):
     opening = Opening()
     async with trio.open_nursery() as holding:
-        shared = Shared(holding, opening)
+        shared = SharedResource(holding, opening)
         found = []
 
         async def use():
@@ -46,7 +46,7 @@ async def test_checks_share_one_resource_that_is_closed_with_the_nursery(autojum
 async def test_after_an_opening_that_took_too_long_the_next_check_tries_again(autojump_clock):
     opening = Opening([float("inf")])
     async with trio.open_nursery() as holding:
-        shared = Shared(holding, opening)
+        shared = SharedResource(holding, opening)
         with trio.move_on_after(5) as scope:
             await shared.get()
         assert scope.cancelled_caught
@@ -62,5 +62,5 @@ async def test_an_opening_that_fails_raises_its_error_and_leaves_the_nursery_alo
 
     async with trio.open_nursery() as holding:
         with pytest.raises(LookupError, match="no region"):
-            await Shared(holding, fail).get()
+            await SharedResource(holding, fail).get()
         holding.cancel_scope.cancel()

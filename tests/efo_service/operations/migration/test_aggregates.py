@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from efo.model import Checkpoint, Lease, Position
-from efo.protocol.aggregation import AggregateMode, Entry, aggregate
+from efo.protocol.aggregation import AggregateEntry, AggregateMode, aggregate
 from efo.testing import FakeKinesis, When
 from efo.testing.faults.kinds import Refuse
 from efo_service.operations.migration.aggregates import TRIES, find_marks
 from efo_service.operations.migration.layout import Mark
 
 FIRST, SECOND = "shardId-000000000000", "shardId-000000000001"
-THREE = aggregate([Entry("key", b"%d" % number, "0") for number in range(3)])
+THREE = aggregate([AggregateEntry("key", b"%d" % number, "0") for number in range(3)])
 
 
 @pytest.fixture
@@ -111,7 +111,9 @@ async def test_without_a_position_before_the_aggregate_there_is_no_mark(fake):
 
 async def test_user_records_that_efo_filters_out_are_not_waited_for(fake):
     put(fake, b"1")
-    number = put(fake, aggregate([Entry("key", b"ours", "0"), Entry("key", b"theirs", str(2**128 - 1))]))
+    number = put(
+        fake, aggregate([AggregateEntry("key", b"ours", "0"), AggregateEntry("key", b"theirs", str(2**128 - 1))])
+    )
     assert await mark(fake, number) == Mark(number)
     assert (await mark(fake, number, mode=AggregateMode.KEEP)).sequence_number != number
 

@@ -5,7 +5,7 @@ import pytest
 from efo.model import Checkpoint, HashKeyRange, Lease, Position, Shard
 from efo_service.operations.migration.layout import Found, OtherStream, Scope
 from efo_service.operations.migration.plan import Start, plan_leases, plan_target
-from efo_service.operations.migration.reading import Snapshot, changes, read_rows
+from efo_service.operations.migration.reading import RowsSnapshot, changes, read_rows
 
 KEYS = HashKeyRange("0", "9")
 FIRST, SECOND, CHILD = (f"shardId-00000000000{number}" for number in (1, 2, 3))
@@ -24,7 +24,7 @@ def found(shard_id, checkpoint, **others):
 
 
 def snapshot(*rows, unreadable=None):
-    return Snapshot({row.shard_id: ({}, row) for row in rows}, (), unreadable or {}, 0, (), None, ())
+    return RowsSnapshot({row.shard_id: ({}, row) for row in rows}, (), unreadable or {}, 0, (), None, ())
 
 
 def plan(*rows, start=FROM_THE_START, **others):

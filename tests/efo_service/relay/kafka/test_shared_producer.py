@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, KafkaException
 from efo.model import Record
 from efo_service.relay.kafka.errors import KafkaFatalError
 from efo_service.relay.kafka.options import KafkaOptions
-from efo_service.relay.kafka.producer import IdempotentWriter, Target
+from efo_service.relay.kafka.producer import IdempotentWriter, KafkaDestination
 from efo_service.relay.kafka.sink import KafkaSink
 from efo_service.relay.kafka.topics import Topic
 from efo_service.relay.mapping import RecordMapping
@@ -39,7 +39,7 @@ def test_a_producer_that_has_failed_for_good_is_replaced(sink):
 
     first = sink._shared_producer(CONFIG)
     working_producer, first.producer = first.producer, FailedProducer()
-    writer = IdempotentWriter(first, Target(Topic("t", 1, 1000), RecordMapping("orders", "s", None), None, 0))
+    writer = IdempotentWriter(first, KafkaDestination(Topic("t", 1, 1000), RecordMapping("orders", "s", None), None, 0))
     with pytest.raises(KafkaFatalError):
         writer.append([Record("1", 1.0, b"", "k")])
     first.producer = working_producer

@@ -13,7 +13,7 @@ from efo.model import checkpoint_of
 from efo_service.relay.errors import LogOwnerError, SegmentCorruptError, SegmentGoneError, SinkFullError
 from efo_service.relay.log import segments as segments_module
 from efo_service.relay.log.compaction import FAN_IN, compact
-from efo_service.relay.log.maintenance import Maintenance
+from efo_service.relay.log.maintenance import LogMaintenance
 from efo_service.relay.log.partition_writer import open_partition
 from efo_service.relay.log.readable import LocalLog
 from efo_service.relay.log.reader_offsets import commit_reader
@@ -62,7 +62,7 @@ def values(root, end: int, start: int = 0) -> list[bytes]:
 
 
 def maintain(root, now: float = AFTER_GRACE, **rules):
-    return Maintenance(root, "t", RetentionRules(**rules)).run(now)
+    return LogMaintenance(root, "t", RetentionRules(**rules)).run(now)
 
 
 def test_compaction_keeps_the_records_and_the_position(root, directory, grow, make_records) -> None:
@@ -209,7 +209,7 @@ def test_a_pass_can_be_cancelled_between_its_steps(root, grow) -> None:
 
     grow(FAN_IN + 1)
     with pytest.raises(TimeoutError):
-        Maintenance(root, "t", RetentionRules()).run(AFTER_GRACE, stop)
+        LogMaintenance(root, "t", RetentionRules()).run(AFTER_GRACE, stop)
     assert maintain(root).compacted == 1
 
 
@@ -255,7 +255,7 @@ def test_the_parts_of_an_expired_segment_are_removed_too(root, directory, grow) 
     grow(FAN_IN + 1)
     maintain(root, WITHIN_GRACE)
     assert len(all_segments(directory)) == FAN_IN + 2  # the parts still exist
-    maintenance = Maintenance(root, "t", RetentionRules(seconds=1.0), grace=10**12)
+    maintenance = LogMaintenance(root, "t", RetentionRules(seconds=1.0), grace=10**12)
     assert maintenance.run(AFTER_GRACE).expired == 1
     assert [segment.base for segment in all_segments(directory)] == [2 * FAN_IN]
 

@@ -8,7 +8,7 @@ from efo.model import Checkpoint, Record
 from efo_service.relay.log.columns.layout import columns_of
 from efo_service.relay.object_log.compaction import Compactor
 from efo_service.relay.object_log.partition import Partition
-from efo_service.relay.object_log.writer import PartitionWriter, open_partition
+from efo_service.relay.object_log.writer import ObjectPartitionWriter, open_partition
 from efo_service.relay.object_store.memory import MemoryStore
 from efo_service.relay.object_store.store import Store
 
@@ -28,7 +28,7 @@ def make_records(count: int, start: int = 0) -> tuple[Record, ...]:
     )
 
 
-def prepare(writer: PartitionWriter, records: Sequence[Record]) -> None:
+def prepare(writer: ObjectPartitionWriter, records: Sequence[Record]) -> None:
     """Let a writer prepare a commit of these records."""
     writer.prepare([columns_of(records, writer.mapping)])
 
@@ -43,15 +43,17 @@ class Log:
 
     def __init__(self, store: MemoryStore | None = None) -> None:
         self.memory = store or MemoryStore()
-        self.writers: list[PartitionWriter] = []
+        self.writers: list[ObjectPartitionWriter] = []
 
     def client(self) -> MemoryStore:
         return self.memory.client()
 
-    def writer(self, store: Store | None = None, *, stream: str = STREAM, shard_id: str = SHARD) -> PartitionWriter:
+    def writer(
+        self, store: Store | None = None, *, stream: str = STREAM, shard_id: str = SHARD
+    ) -> ObjectPartitionWriter:
         return open_partition(store or self.memory, TOPIC, stream, shard_id, lambda: 1_800_000_000.25)
 
-    def append(self, writer: PartitionWriter, count: int) -> None:
+    def append(self, writer: ObjectPartitionWriter, count: int) -> None:
         """Commit the next records of the shard after the writer's position."""
         prepare(writer, make_records(count, number_of(writer.position)))
         writer.commit()

@@ -10,7 +10,7 @@ from efo_service.relay.errors import LogIncompleteError, SegmentCorruptError
 from efo_service.relay.log.retention import RetentionRules
 from efo_service.relay.object_log import compaction, keys, maintenance
 from efo_service.relay.object_log.consistency import check_topic
-from efo_service.relay.object_log.maintenance import Maintenance
+from efo_service.relay.object_log.maintenance import ObjectLogMaintenance
 from efo_service.relay.object_store.memory import MemoryStore, Step
 from tests.efo_service.relay.object_log.logs import STREAM, TOPIC, Log
 
@@ -23,7 +23,7 @@ def segments(log: Log) -> list[str]:
 
 def maintain(log: Log, **rules: float) -> None:
     log.memory.objects.pop(keys.maintenance(TOPIC), None)  # it is its turn
-    Maintenance(log.memory, TOPIC, RetentionRules(**rules), fold_commits=1).run()
+    ObjectLogMaintenance(log.memory, TOPIC, RetentionRules(**rules), fold_commits=1).run()
 
 
 def put_back(log: Log, content: bytes) -> None:
@@ -133,7 +133,7 @@ def test_a_pass_can_be_stopped_at_each_commit_and_goes_on(log, monkeypatch) -> N
         stop_after, marks[:] = stop_after + 1, [store.requests]
         log.memory.objects.pop(keys.maintenance(TOPIC), None)
         try:
-            Maintenance(store, TOPIC, RetentionRules(), fold_commits=1).run(check_cancelled)
+            ObjectLogMaintenance(store, TOPIC, RetentionRules(), fold_commits=1).run(check_cancelled)
         except Stop:
             assert max(after - before for before, after in pairwise(marks)) < 20
             log.check(25)

@@ -12,7 +12,7 @@ from efo_service.relay.errors import LogIncompleteError, SegmentMissingError, St
 from efo_service.relay.export import export
 from efo_service.relay.log.retention import RetentionRules
 from efo_service.relay.object_log import keys
-from efo_service.relay.object_log.maintenance import SILENT_PASSES, Maintenance
+from efo_service.relay.object_log.maintenance import SILENT_PASSES, ObjectLogMaintenance
 from efo_service.relay.object_log.readable import ObjectLog
 from efo_service.relay.object_store.memory import MemoryStore
 from efo_service.relay.object_store.probe import probe
@@ -214,7 +214,7 @@ def test_an_emptied_partition_is_replaced_by_an_adoption(log, readable) -> None:
 def test_maintenance_folds_merges_and_expires_by_the_stores_clock(make_log) -> None:
     now = [1_700_000_000.0]
     log = make_log(MemoryStore(lambda: now[0]))
-    maintenance = Maintenance(log.memory, TOPIC, RetentionRules(seconds=7200), fold_commits=4)
+    maintenance = ObjectLogMaintenance(log.memory, TOPIC, RetentionRules(seconds=7200), fold_commits=4)
     assert maintenance.run() is None
     writer = log.writer()
     for _ in range(40):
@@ -240,7 +240,7 @@ def test_retention_waits_for_a_reader(make_log, readable) -> None:
     writer = log.writer()
     log.append(writer, 4)
     reader.commit_reader(TOPIC, "billing", {0: 3}, 0.0)
-    maintenance = Maintenance(log.memory, TOPIC, RetentionRules(seconds=10), fold_commits=1)
+    maintenance = ObjectLogMaintenance(log.memory, TOPIC, RetentionRules(seconds=10), fold_commits=1)
     now[0] += 100
     assert maintenance.run().expired == 0
     reader.commit_reader(TOPIC, "billing", {0: 4}, 0.0)
@@ -249,7 +249,7 @@ def test_retention_waits_for_a_reader(make_log, readable) -> None:
 
 def test_one_process_maintains_and_another_takes_over_if_it_stops(log) -> None:
     log.append(log.writer(), 1)
-    first, second = (Maintenance(log.client(), TOPIC, RetentionRules()) for _ in range(2))
+    first, second = (ObjectLogMaintenance(log.client(), TOPIC, RetentionRules()) for _ in range(2))
     for _ in range(5):
         assert first.run() is not None
         assert second.run() is None

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from efo.errors import ConfigurationError
 from efo_service.spark.source.checkpoint import checkpoint_offsets
 from efo_service.spark.source.offsets import TopicPartition
-from efo_service.spark.source.subscription import Subscription
+from efo_service.spark.source.subscription import TopicSelection
 
-ORDERS = Subscription(("orders",))
+ORDERS = TopicSelection(("orders",))
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
@@ -62,7 +62,7 @@ def test_a_long_value_is_cut_short() -> None:
 @given(JSON)
 def test_any_json_is_read_or_refused(value) -> None:
     try:
-        offsets = checkpoint_offsets(value, Subscription(pattern=".*"), all_subscribed=True)
+        offsets = checkpoint_offsets(value, TopicSelection(pattern=".*"), all_subscribed=True)
     except ConfigurationError:
         return
     assert all(offset >= 0 for offset in offsets.values())
@@ -72,9 +72,9 @@ def test_any_json_is_read_or_refused(value) -> None:
     ("subscription", "message"),
     [
         (ORDERS, r"topics to which it is not subscribed \(payments, refunds\): another query"),
-        (Subscription(pattern="pay.*"), r"not subscribed \(refunds\)"),
+        (TopicSelection(pattern="pay.*"), r"not subscribed \(refunds\)"),
         (
-            Subscription(("payments", "refunds"), partitions=frozenset({TopicPartition("payments", 1)})),
+            TopicSelection(("payments", "refunds"), partitions=frozenset({TopicPartition("payments", 1)})),
             "an offset of partition 0 of payments, which is not assigned",
         ),
     ],

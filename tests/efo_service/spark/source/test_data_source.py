@@ -7,7 +7,7 @@ import pytest
 
 from efo_service.relay.log.catalog import allocate_partition
 from efo_service.relay.log.compaction import FAN_IN, compact
-from efo_service.relay.log.maintenance import Maintenance
+from efo_service.relay.log.maintenance import LogMaintenance
 from efo_service.relay.log.reader_offsets import read_readers
 from efo_service.relay.log.retention import RetentionRules
 from efo_service.relay.log.segments import list_segments
@@ -266,10 +266,10 @@ def test_a_query_reads_all_records_in_spite_of_compaction_and_retention(log, dra
         for _ in range(FAN_IN):
             log.grow(0, 2)
         assert drain(startingOffsets="earliest", reader="r")[0] == log.values, count
-        Maintenance(log.root, log.topic, RetentionRules(seconds=1.0)).run(time.time() + 3600)
+        LogMaintenance(log.root, log.topic, RetentionRules(seconds=1.0)).run(time.time() + 3600)
     log.grow(0, 2)  # its batch saves the reader offsets of the previous one
     assert drain(startingOffsets="earliest", reader="r")[0] == log.values
-    Maintenance(log.root, log.topic, RetentionRules(seconds=1.0)).run(time.time() + 3600)
+    LogMaintenance(log.root, log.topic, RetentionRules(seconds=1.0)).run(time.time() + 3600)
     assert list_segments(log.root / log.topic / "0")[0].base > 0
 
 

@@ -11,7 +11,7 @@ from starlette.routing import Route
 from trio.testing import lockstep_stream_pair, memory_stream_pair
 
 from efo_service.web.http.connection import IDLE_SECONDS, SEND_SECONDS, serve_connection
-from efo_service.web.http.places import Place
+from efo_service.web.http.places import ConnectionSlot
 from efo_service.web.security.bodies import read_body
 
 GET = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n"
@@ -48,7 +48,7 @@ class Client:
 
     def __init__(self, nursery: trio.Nursery, app=APP) -> None:
         self.stream, ours = memory_stream_pair()
-        self.place = Place("10.0.0.7", lambda: None)
+        self.place = ConnectionSlot("10.0.0.7", lambda: None)
         self.error: Exception | None = None
         self._app, self._ours = app, ours
         nursery.start_soon(self._serve)
@@ -218,7 +218,7 @@ async def test_a_client_that_sends_on_and_on_while_it_is_answered_counts_as_gone
 
 async def test_a_client_that_does_not_take_a_response_is_dropped(nursery, autojump_clock):
     theirs, ours = lockstep_stream_pair()
-    place = Place(None, lambda: None)
+    place = ConnectionSlot(None, lambda: None)
     nursery.start_soon(theirs.send_all, GET)
     began = trio.current_time()
     await serve_connection(APP, ours, {"scheme": "http", "client": None, "server": None}, place, trio.Semaphore(8))

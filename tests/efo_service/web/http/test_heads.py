@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from efo_service.web.http.heads import MAX_BYTES, RefusedError, find_end, read_head
+from efo_service.web.http.heads import MAX_BYTES, RequestRefusedError, find_end, read_head
 
 GET = b"GET / HTTP/1.1\r\nhost: a\r\n"
 
@@ -11,7 +11,7 @@ def refused(head: bytes) -> int:
     """Return the status with which a head is refused."""
     try:
         read_head(head[: find_end(head)])
-    except RefusedError as error:
+    except RequestRefusedError as error:
         return error.status
     return 200
 
@@ -66,7 +66,7 @@ def test_a_head_that_can_be_read_in_two_ways_or_is_too_large_is_refused(status, 
 
 
 def test_a_refusal_contains_nothing_of_the_request():
-    with pytest.raises(RefusedError) as raised:
+    with pytest.raises(RequestRefusedError) as raised:
         read_head(GET + b"CaNaRy\x01: x\r\n\r\n")
     response = raised.value.response()
     assert response.startswith(b"HTTP/1.1 400 Bad Request\r\n")

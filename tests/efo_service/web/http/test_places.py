@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from efo_service.web.http.places import Place, Places
+from efo_service.web.http.places import ConnectionSlot, Places
 
 
 class Client:
@@ -10,8 +10,8 @@ class Client:
         self.places = Places(count)
         self.closed: list[str] = []
 
-    def connect(self, name: str, address: str, *, is_idle: bool = True) -> Place:
-        place = Place(address, lambda: self.closed.append(name))
+    def connect(self, name: str, address: str, *, is_idle: bool = True) -> ConnectionSlot:
+        place = ConnectionSlot(address, lambda: self.closed.append(name))
         place.is_idle = is_idle
         self.places.take(place)
         return place

@@ -8,7 +8,7 @@ from typing import Any
 
 from efo.leases.stores.dynamodb.client import (
     ConditionFailedError,
-    Table,
+    DynamoDbTable,
     TableLocation,
     TableNotFoundError,
     open_table,
@@ -16,7 +16,7 @@ from efo.leases.stores.dynamodb.client import (
 from efo_service.errors import UnavailableError
 from efo_service.operations.migration.formats import Store
 from efo_service.operations.migration.layout import Row
-from efo_service.operations.migration.stores.rows import RowChangedError, RowStore
+from efo_service.operations.migration.stores.rows import RowChangedError, RowTable
 
 
 class DynamoDbRows:
@@ -24,7 +24,7 @@ class DynamoDbRows:
 
     kind: Store = "dynamodb"
 
-    def __init__(self, table: Table, hash_key: str) -> None:
+    def __init__(self, table: DynamoDbTable, hash_key: str) -> None:
         self.name = f"DynamoDB table {table.name!r}"
         self._table = table
         self._hash_key = hash_key
@@ -64,7 +64,7 @@ def _unchanged(old: Row) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def open_dynamodb_rows(name: str, location: TableLocation) -> AsyncIterator[RowStore]:
+async def open_dynamodb_rows(name: str, location: TableLocation) -> AsyncIterator[RowTable]:
     """Open a table. Raises UnavailableError if it does not exist, ConfigurationError, LeaseStoreUnavailableError."""
     async with open_table(name, location) as table:
         try:

@@ -14,7 +14,7 @@ from efo.foreign_errors import reason_of
 from efo_service.errors import UnavailableError
 from efo_service.operations.migration.formats import Store
 from efo_service.operations.migration.layout import Row
-from efo_service.operations.migration.stores.rows import RowChangedError, RowStore
+from efo_service.operations.migration.stores.rows import RowChangedError, RowTable
 
 if TYPE_CHECKING:
     import redis
@@ -81,7 +81,7 @@ class RedisRows:
 
 
 @asynccontextmanager
-async def open_redis_rows(url: str) -> AsyncIterator[RowStore]:
+async def open_redis_rows(url: str) -> AsyncIterator[RowTable]:
     """Open a client of redis-py. Raises ConfigurationError for an invalid URL; MissingExtraError."""
     try:
         import redis  # noqa: PLC0415 - an extra

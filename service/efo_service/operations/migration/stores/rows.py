@@ -11,7 +11,7 @@ from efo_service.operations.migration.formats import Store
 from efo_service.operations.migration.layout import Row
 
 
-class RowStore(Protocol):
+class RowTable(Protocol):
     """Reads and replaces rows. `kind`: of the store. `name`: the store without secrets, for messages.
 
     Every method raises UnavailableError or LeaseStoreUnavailableError if the store cannot be used.
@@ -32,7 +32,7 @@ class RowStore(Protocol):
         ...
 
 
-OpenRows = AbstractAsyncContextManager[RowStore]
+OpenRows = AbstractAsyncContextManager[RowTable]
 """Opens a store, and closes it."""
 
 

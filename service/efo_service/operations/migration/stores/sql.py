@@ -16,7 +16,7 @@ from efo.foreign_errors import reason_of
 from efo_service.errors import UnavailableError
 from efo_service.operations.migration.formats import Store
 from efo_service.operations.migration.layout import Row
-from efo_service.operations.migration.stores.rows import RowChangedError, RowStore
+from efo_service.operations.migration.stores.rows import RowChangedError, RowTable
 
 _T = TypeVar("_T")
 _TIMEOUT: Final = 10
@@ -104,7 +104,7 @@ class SqlRows:
 
 
 @asynccontextmanager
-async def open_sql_rows(url: str, table: str) -> AsyncIterator[RowStore]:
+async def open_sql_rows(url: str, table: str) -> AsyncIterator[RowTable]:
     """Use a table by its URL, `postgresql://...` or `mysql://...`. Raises ConfigurationError, MissingExtraError."""
     await trio.lowlevel.checkpoint()
     if not _TABLE.fullmatch(table):

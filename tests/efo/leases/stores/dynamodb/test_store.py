@@ -20,7 +20,7 @@ from efo.errors import (
 from efo.leases.inspection import Inspection
 from efo.leases.stores.dynamodb import store as dynamodb_store
 from efo.leases.stores.dynamodb import table as dynamodb_table
-from efo.leases.stores.dynamodb.client import ConditionFailedError, Table, TableNotFoundError
+from efo.leases.stores.dynamodb.client import ConditionFailedError, DynamoDbTable, TableNotFoundError
 from efo.leases.stores.dynamodb.store import DynamoDbLeaseStore, NewTable
 from efo.model import Checkpoint, Lease
 from proofs.local_servers.dynamodb import credentials, serve_dynamodb_local, serve_ministack
@@ -74,7 +74,7 @@ def condition_failed(*, retries=0, item=None):
 def store_of(*responses):
     store = DynamoDbLeaseStore("leases")
     client = ScriptedClient(*responses)
-    store._opened = Table("leases", client)
+    store._opened = DynamoDbTable("leases", client)
     return store, client
 
 
@@ -296,7 +296,7 @@ async def test_the_store_waits_for_a_table_that_another_worker_creates(autojump_
         described,
         {"Table": table_of(("leaseKey", "HASH", "S"))},
     )
-    await dynamodb_table.prepare(Table("leases", client), NewTable(point_in_time_recovery=True))
+    await dynamodb_table.prepare(DynamoDbTable("leases", client), NewTable(point_in_time_recovery=True))
     assert [operation for operation, _ in client.calls] == [
         "describe_table",
         "create_table",
@@ -307,13 +307,13 @@ async def test_the_store_waits_for_a_table_that_another_worker_creates(autojump_
 async def test_a_table_that_is_not_ready_in_time_is_unavailable(autojump_clock):
     client = ScriptedClient(*[{"Table": table_of(("leaseKey", "HASH", "S"), status="CREATING")}] * 200)
     with pytest.raises(LeaseStoreUnavailableError, match="not ready after 120 s"):
-        await dynamodb_table.prepare(Table("leases", client), NewTable())
+        await dynamodb_table.prepare(DynamoDbTable("leases", client), NewTable())
 
 
 async def test_a_missing_table_is_not_created_without_new_table():
     client = ScriptedClient(error_response("ResourceNotFoundException"))
     with pytest.raises(LeaseStoreUnavailableError, match="does not exist"):
-        await dynamodb_table.prepare(Table("leases", client), None)
+        await dynamodb_table.prepare(DynamoDbTable("leases", client), None)
 
 
 @pytest.mark.parametrize(
@@ -328,7 +328,7 @@ async def test_a_missing_table_is_not_created_without_new_table():
 async def test_a_table_with_another_key_is_rejected(key):
     client = ScriptedClient({"Table": table_of(*key)})
     with pytest.raises(LeaseStoreCorruptError, match="is not a lease table: its key is "):
-        await dynamodb_table.prepare(Table("leases", client), NewTable())
+        await dynamodb_table.prepare(DynamoDbTable("leases", client), NewTable())
 
 
 def table_of(*key, status="ACTIVE"):
@@ -343,7 +343,7 @@ async def test_a_table_is_created_with_the_given_options(autojump_clock):
     new = NewTable(tags={"team": "orders"}, deletion_protection=True, point_in_time_recovery=True)
     active = {"Table": table_of(("leaseKey", "HASH", "S"))}
     client = ScriptedClient(error_response("ResourceNotFoundException"), {}, active, {})
-    await dynamodb_table.prepare(Table("leases", client), new)
+    await dynamodb_table.prepare(DynamoDbTable("leases", client), new)
     (_, created), _, (backups, arguments) = client.calls[1:]
     assert created["BillingMode"] == "PAY_PER_REQUEST"
     assert created["Tags"] == [{"Key": "team", "Value": "orders"}]
@@ -564,7 +564,7 @@ def inspected(monkeypatch):
 
         @asynccontextmanager
         async def open_table(name, _location):
-            yield Table(name, client)
+            yield DynamoDbTable(name, client)
 
         monkeypatch.setattr(dynamodb_store, "open_table", open_table)
         return await DynamoDbLeaseStore("leases", **options).inspect(), client.calls
