@@ -292,8 +292,12 @@ class ShardStream:
         self._in_flight.overdue_after = seconds
 
     def watch(self) -> None:
-        """Report a batch that has been in flight for very long. efo calls it, every few seconds."""
-        self._in_flight.watch()
+        """Report a batch that has been in flight for very long, unless its reader says itself what it waits for.
+
+        efo calls it, every few seconds.
+        """
+        if self.overdue() is None:
+            self._in_flight.watch()
 
     @property
     def has_unacked(self) -> bool:

@@ -22,7 +22,8 @@ POISON = b"poison"
 
 
 @pytest.mark.parametrize("block", [pytest.param(block, id=block.place) for block in BODIES])
-async def test_the_example_does_what_the_page_says(block, autojump_clock, capsys):
+async def test_the_example_does_what_the_page_says(block, autojump_clock, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # leases are in a file of the working directory, unless an example says otherwise
     code, poison = block.text, block.mark == "example: poison"
     billed, archived = [], []
     if "in_thread" in code:  # a clock that jumps does not wait for threads

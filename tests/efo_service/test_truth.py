@@ -49,8 +49,10 @@ class Service:
         await trio.testing.wait_all_tasks_blocked()
 
     def logged(self) -> list[dict]:
-        """Return the lines of the log since the service was ready, from "info" on."""
-        return [line for line in self._lines if line["log_level"] != "debug"]
+        """Return the lines of the log since the service was ready, from "info" on, but those about its readiness."""
+        return [
+            line for line in self._lines if line["log_level"] != "debug" and line["event"] not in {"ready", "not_ready"}
+        ]
 
     async def get(self, path: str) -> httpx2.Response:
         async with httpx2.AsyncClient(base_url=self._url, trust_env=False) as client:
@@ -218,8 +220,10 @@ async def test_a_dead_sink_is_seen_in_lag_status_problems_readiness_and_two_line
     code, problems = await service.ready()
     assert code == 503
     (problem,) = problems
-    assert problem.startswith("2 of 2 shards (shardId-000000000000, shardId-000000000001): not read for ")
-    assert "look at the sink" in problem
+    assert problem.startswith(
+        "2 of 2 shards (shardId-000000000000, shardId-000000000001): not committed: the sink has not taken for "
+    )
+    assert "(no space left)" in problem
     status = await service.status()
     assert problem in status["problems"]
     outage, unsaved = (one for one in status["problems"] if one != problem)
@@ -227,7 +231,7 @@ async def test_a_dead_sink_is_seen_in_lag_status_problems_readiness_and_two_line
     assert "sink_full" in outage
     assert "free space" in outage
     assert "that no saved checkpoint includes" in unsaved
-    assert [shard["condition"] for shard in status["shards"]] == ["unread", "unread"]
+    assert [shard["condition"] for shard in status["shards"]] == ["uncommitted", "uncommitted"]
     lags = [value for _, value in await service.metric("efo_consumer_lag_seconds")]
     assert len(lags) == 2
     assert min(lags) > 30

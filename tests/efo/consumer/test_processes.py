@@ -28,7 +28,8 @@ def test_the_arguments_are_those_of_consume_with_the_same_defaults():
     def defaults(function):
         return {name: argument.default for name, argument in inspect.signature(function).parameters.items()}
 
-    expected = {name: value for name, value in defaults(efo.consume).items() if name != "worker_id"}
+    of_one_process = {"worker_id", "until", "timeout"}
+    expected = {name: value for name, value in defaults(efo.consume).items() if name not in of_one_process}
     assert defaults(efo.consume_in_processes) == expected | {"processes": "auto"}
 
 

@@ -244,8 +244,7 @@ def test_a_closed_consumer_refuses_to_run():
         world = world_of(0)
         async with efo.aio.open_consumer(world.stream(), **world.options()) as consumer:
             pass
-        with pytest.raises(efo.EfoError, match="closed"):
-            consumer.status()
+        assert consumer.status().failure is None  # what ended it can be looked at
         with pytest.raises(efo.EfoError, match="closed"):
             await consumer.run(efo.aio.Handler(record_handler=nothing))
         consumer.drain()  # no effect

@@ -338,7 +338,7 @@ with efo.sync.open_consumer("orders", **dict(options, application="second")) as 
     thread.join()
 """,
     )
-    assert "another thread runs this consumer" in out
+    assert "this consumer is read already, by another run or an iteration" in out
 
 
 def test_the_fake_of_tests_is_refused_in_a_forked_child(kinesis, tmp_path):

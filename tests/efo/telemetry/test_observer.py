@@ -61,6 +61,7 @@ EVERY_EVENT: tuple[events.Event, ...] = (
     events.SubscriptionEnded("s-0", 3.0, "protocol"),
     events.ShardFinished("s-9", ()),
     events.ShardStopped("s-8"),
+    events.ConsumerFailed("internal", "ValueError", ("handler.py:1 handle",)),
     events.ShardIsolated("s-8", 60.0, "kms"),
     events.StreamIsolated("late", 60.0, "not_found"),
     events.ShardGone("s-9", Checkpoint.TRIM_HORIZON),

@@ -96,7 +96,8 @@ def relayed(kinesis, capsys):
 def test_the_service_ends_with_one_sentence_and_78_and_every_command_tells_the_same(relayed, capsys):
     code, printed = relayed()
     assert code == Exit.CONFIGURATION
-    logged, sentence = [line for line in printed.splitlines() if "was deleted and created again" in line]
+    failed, logged, sentence = [line for line in printed.splitlines() if "was deleted and created again" in line]
+    assert json.loads(failed)["event"] == "consumer_failed"
     fields = json.loads(logged)
     assert (fields["event"], fields["error_type"], fields["level"]) == ("failed", "stream_recreated", "error")
     assert sentence == f"efo: {fields['message']}"

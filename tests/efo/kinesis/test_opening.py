@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from efo.errors import ConfigurationError
-from efo.kinesis.client import check_stream, open_client
+from efo.kinesis.opening import check_stream, open_client
 from efo.testing import FakeKinesis
 
 
