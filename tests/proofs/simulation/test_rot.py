@@ -6,6 +6,7 @@ from contextlib import suppress
 
 import pytest
 
+from efo_service.relay.errors import LogOwnerError
 from efo_service.relay.log import consistency, segments
 from proofs.simulation.rot import RottingLog
 
@@ -34,5 +35,9 @@ def test_segments_without_a_checksum_are_found(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_topic_that_is_refused_for_one_damaged_segment_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise LogOwnerError("the damaged bytes name another owner")
+
     monkeypatch.setattr(consistency, "read_segment", lambda _segment: None)
-    assert any("the whole topic is refused" in problem for problem in problems(90))
+    monkeypatch.setattr(consistency, "check_owner", refuse)
+    assert any("the whole topic is refused" in problem for seed in range(8) for problem in problems(seed))
