@@ -32,6 +32,7 @@ class CallerReading(DoorReading[C]):
         self._merge.on_change = self._notify
         self._has_ended = False
         self._cursors: dict[int, _Cursor] = {}  # of the threads that take single records
+        self._taking_over = threading.Lock()
 
     def run(self, reader: Handler | ProcessorReader) -> None:
         """Read shards until `drain`, which another thread or a signal handler calls: as `efo.Consumer.run`.
@@ -56,18 +57,22 @@ class CallerReading(DoorReading[C]):
         return self
 
     def __next__(self) -> Batch:
-        cursor = self._cursors.pop(threading.get_ident(), None)
-        return self._next_whole() if cursor is None or cursor.is_at_end else cursor.batch
+        thread = threading.get_ident()
+        cursor = self._cursors.get(thread)
+        batch = self._next_whole() if cursor is None or cursor.is_at_end else cursor.batch
+        # Python runs signal handlers at calls and at loops: so Ctrl-C comes before these lines or after `return`.
+        if cursor is not None:
+            del self._cursors[thread]
+        self._merge.taking[thread] = None
+        return batch
 
     def _next_whole(self) -> Batch:
+        """Take the next batch. The caller sets its `taking` to None, with no call between that and what it returns."""
         self._side.check_process()  # in a forked child, a thread that is not there may have the lock
-        thread = threading.get_ident()
         with self._turn:
             batch = self._next()
         if batch is None:
             raise StopIteration
-        # Python runs signal handlers at calls and at loops: so Ctrl-C comes before this line or after `return`.
-        self._merge.taking[thread] = None
         return batch
 
     def _next(self) -> Batch | None:
@@ -99,24 +104,30 @@ class CallerReading(DoorReading[C]):
         A loop that is left within a batch is continued at its next record, by the next `records()` of this thread, or
         of any if this one has ended. An iteration over batches has the whole batch again.
         """
-        return _Records(self._next_record)
+        return _Records(self._cursor)
 
-    def _next_record(self) -> tuple[Record, Batch]:
-        cursor = self._cursors.get(threading.get_ident())
+    def _cursor(self) -> _Cursor:
+        """Return this thread's batch of which records are left."""
+        thread = threading.get_ident()
+        cursor = self._cursors.get(thread)
         if cursor is None or cursor.is_at_end:
-            cursor = self._cursors[threading.get_ident()] = self._abandoned_cursor() or _Cursor(self._next_whole())
-        # No call comes after the next step, so that Ctrl-C does not come between it and the caller.
-        record, batch = cursor.batch.records[cursor.next], cursor.batch
-        cursor.next += 1
-        return record, batch
+            self._take_over(thread)
+            cursor = self._cursors.get(thread)
+        if cursor is None or cursor.is_at_end:
+            cursor = _Cursor(self._next_whole())
+            self._cursors[thread] = cursor
+            self._merge.taking[thread] = None
+        return cursor
 
-    def _abandoned_cursor(self) -> _Cursor | None:
-        """Return a batch that a thread has left which does not exist any more."""
-        alive = {thread.ident for thread in threading.enumerate()}
-        for thread in [ident for ident in list(self._cursors) if ident not in alive]:
-            if (cursor := self._cursors.pop(thread, None)) is not None and not cursor.is_at_end:
-                return cursor
-        return None
+    def _take_over(self, thread: int) -> None:
+        """Give a thread the rest of a batch that another thread has left which does not exist any more."""
+        with self._taking_over:
+            alive = {other.ident for other in threading.enumerate()}
+            for other, cursor in list(self._cursors.items()):
+                if other not in alive and not cursor.is_at_end:
+                    self._cursors[thread] = cursor
+                    del self._cursors[other]
+                    return
 
 
 class _Cursor:
@@ -137,11 +148,15 @@ class _Cursor:
 class _Records:
     """An iteration over records. It keeps nothing itself, so it may be left anywhere."""
 
-    def __init__(self, take: Callable[[], tuple[Record, Batch]]) -> None:
-        self._take = take
+    def __init__(self, find: Callable[[], _Cursor]) -> None:
+        self._find = find
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> tuple[Record, Batch]:
-        return self._take()
+        cursor = self._find()
+        # No call comes from here on, so that Ctrl-C does not come between the step and the caller.
+        record, batch = cursor.batch.records[cursor.next], cursor.batch
+        cursor.next += 1
+        return record, batch

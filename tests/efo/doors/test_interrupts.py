@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import count
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +12,8 @@ import efo.sync
 from tests.efo.doors.interrupts import Interrupt
 from tests.efo.doors.programs import World, use_virtual_time
 
-DOOR = ("/efo/sync/", "/efo/doors/")
+HOME = Path(efo.__file__).parent
+DOOR = (f"{HOME}/sync/", f"{HOME}/doors/")
 
 
 @pytest.fixture(autouse=True)
@@ -28,14 +30,29 @@ def again(interrupt, function, *args):
         return function(*args)
 
 
-def test_an_interrupted_iteration_that_goes_on_has_each_batch_once_and_in_order():
+def next_batch(consumer, _number):
+    batch = next(consumer)
+    return batch.records, batch
+
+
+def next_record(consumer, _number):
+    record, batch = next(consumer.records())
+    return [record], batch
+
+
+def next_of_either_kind(consumer, number):
+    return (next_record if number % 2 else next_batch)(consumer, number)
+
+
+@pytest.mark.parametrize("take", [next_batch, next_record, next_of_either_kind])
+def test_an_interrupted_iteration_that_goes_on_has_each_record_once_and_in_order(take):
     world, got, places = World(shards=1, event_records=1), [], 0
     with efo.sync.open_consumer(world.stream(), **world.options()) as consumer:
         for number in count():
             world.put(number)
             taking, acking = Interrupt(number, *DOOR), Interrupt(number, *DOOR)
-            batch = again(taking, next, consumer)
-            got += [int(record.data) for record in batch]
+            records, batch = again(taking, take, consumer, number)
+            got += [int(record.data) for record in records]
             again(acking, consumer.ack_through, batch)
             places += taking.has_come + acking.has_come
             if not (taking.has_come or acking.has_come):

@@ -105,13 +105,13 @@ async def test_a_topic_of_another_stream_is_refused_at_the_start(store) -> None:
 
 
 async def test_the_start_waits_for_a_store_that_does_not_answer(store, autojump_clock) -> None:
-    failing = iter(["refused"] * 3)
+    failing = iter(["refused"] * 100)
     store.fault = lambda _operation, _key: next(failing, None)
     async with open_sink(settings()):
         pass
     store.fault = lambda _operation, _key: "refused"
     with pytest.raises(StoreUnavailableError, match="503"):
-        async with open_sink(settings()):
+        async with open_sink(settings(retry_seconds=60)):
             pass
 
 
