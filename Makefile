@@ -30,7 +30,9 @@ demo: $(READY) ## Run everything on this machine and compare output with input (
 
 # loadfile: the tests of a file run in one process, because many share a server or a Spark session. Without those that
 # `make docs` and `make proofs-test` run.
-PYTEST := $(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile
+# Two processes per core: a third of the tests wait for servers, brokers and Spark.
+WORKERS ?= $(shell echo $$((2 * $$(nproc))))
+PYTEST := $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile
 test: $(READY) ## Run all tests of the code (ARGS="tests/efo_service -k config" for some)
 	@$(PYTEST) -m "not page and not runner" $(ARGS)
 
