@@ -5,7 +5,7 @@ import re
 from tests.paths import ROOT
 
 TESTS = ROOT / "tests" / "efo" / "testing"
-LINES = (ROOT / "docs" / "fake-semantics.md").read_text().splitlines()
+LINES = (ROOT / "docs" / "fake.md").read_text().partition("\n## Compared with Kinesis\n")[2].splitlines()
 NAMED = re.compile(r"`((?:\w+/)?test_\w+\.py)::(test_\w+)`")
 _ALL_ROWS = [line for line in LINES if line.startswith("| ") and not line.startswith(("| AWS", "|-", "| evidence"))]
 KINDS = {kind.strip() for line in _ALL_ROWS if line.count("|") == 3 for kind in line.split("|")[1].split(",")}

@@ -1,1 +1,1 @@
-"""Third-party Kinesis clients that read FakeKinesis: `make witnesses`. See docs/witnesses.md."""
+"""Third-party Kinesis clients that read FakeKinesis: `make witnesses`. See docs/proofs.md."""

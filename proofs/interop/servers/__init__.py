@@ -1,1 +1,1 @@
-"""Third-party Kinesis servers, read by efo without changes: `make foreign`. See docs/foreign.md."""
+"""Third-party Kinesis servers, read by efo without changes: `make foreign`. See docs/proofs.md."""

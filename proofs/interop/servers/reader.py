@@ -23,7 +23,7 @@ EARLY: Final = SubscriptionTiming(renew_from=6.0, renew_to=8.0)
 TIMEOUT: Final = 90.0
 """Seconds to wait for an expected event. Long, because servers and machines may be slow."""
 STREAM_WINDOW: Final = 16 * 1024 * 1024
-"""Bytes. Larger than the default: kinesis-mock sends no more than one window per connection (docs/foreign.md)."""
+"""Bytes. Larger than the default: kinesis-mock sends no more than one window per connection (docs/proofs.md)."""
 LONG_LIFE: Final = 230.0
 """Seconds. A subscription of this age was renewed as usual, or expired."""
 

@@ -1,4 +1,4 @@
-"""Make the calls of docs/fake-semantics.md on a Kinesis endpoint and on the fake, and print what differs.
+"""Make the calls of docs/fake.md on a Kinesis endpoint and on the fake, and print what differs.
 
 The endpoint may be AWS's, or that of any other server. The run creates two streams, efo-truth-* with 3 and 5 shards,
 and one fan-out consumer; it puts some 20 records, splits, merges and scales, and deletes everything at its end, also

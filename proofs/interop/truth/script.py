@@ -1,4 +1,4 @@
-"""The calls of docs/fake-semantics.md, in an order that needs few streams. The same are made on both endpoints."""
+"""The calls of docs/fake.md, in an order that needs few streams. The same are made on both endpoints."""
 
 from __future__ import annotations
 

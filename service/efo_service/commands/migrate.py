@@ -223,7 +223,7 @@ def _refuse_own_table(settings: Settings, source: str) -> None:
     if leases.store == "dynamodb" and dynamodb_table(source) == own:
         raise UsageError(
             f"{own!r} is the table of [leases] already: efo and KCL share such a table, and nothing has to be migrated "
-            "(docs/migration.md). For another library, choose another table for efo: [leases.dynamodb] table"
+            "(docs/migrate.md#from-kcl). For another library, choose another table for efo: [leases.dynamodb] table"
         )
 
 

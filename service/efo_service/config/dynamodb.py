@@ -1,4 +1,4 @@
-"""The settings of the DynamoDB lease store, [leases.dynamodb]. See docs/leases-dynamodb.md."""
+"""The settings of the DynamoDB lease store, [leases.dynamodb]. See docs/leases.md."""
 
 from __future__ import annotations
 

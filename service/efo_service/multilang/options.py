@@ -178,7 +178,7 @@ def _leases() -> Iterable[Option]:
                      " coordinatorStatePointInTimeRecoveryEnabled coordinatorStateDeletionProtectionEnabled"
                      " coordinatorStateTags")  # fmt: skip
     yield from _none("no effect", "efo works in each phase of KCL's migrations. That to a single table goes on beside"
-                     " it; for that from KCL 2, see docs/leases-dynamodb.md.",
+                     " it; for that from KCL 2, see docs/leases.md.",
                      "clientVersionConfig migrateAllEntitiesToLeaseTable")  # fmt: skip
 
 

@@ -94,8 +94,8 @@ def test_an_invalid_option_exits_with_64(arguments, message, capsys):
 
 
 def test_the_example_of_the_documentation_runs(capsys):
-    text = (ROOT / "docs/fake-load.md").read_text()
+    text = (ROOT / "docs/fake.md").read_text().partition("\n## Under load\n")[2]
     (example,) = re.findall("<!-- A test runs this example. -->\n```python\n(.*?)```", text, re.DOTALL)
-    exec(compile(example, "docs/fake-load.md", "exec"), {})  # noqa: S102 - a page of this repository
+    exec(compile(example, "docs/fake.md", "exec"), {})  # noqa: S102 - a page of this repository
     output = capsys.readouterr().out
     assert re.fullmatch(r"https://127\.0\.0\.1:\d+ \S+/ca\.pem arn:aws:kinesis:\S+/consumer/bench:\d+\n", output)

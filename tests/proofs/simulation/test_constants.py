@@ -138,7 +138,7 @@ def test_worlds_find_a_defect_that_only_another_value_shows(monkeypatch: pytest.
 
 
 def test_the_page_names_what_is_changed_and_what_a_rule_fixes() -> None:
-    page = (ROOT / "docs" / "simulation.md").read_text()
+    page = (ROOT / "docs" / "proofs.md").read_text()
     by_rule = [name for reason, names in FIXED.items() if reason.startswith("R") for name in names]
     assert [name for name in (*PERTURBED, *by_rule) if f"`{name.rpartition('.')[2]}`" not in page] == []
     assert [reason for reason in FIXED if reason not in page] == []

@@ -1,7 +1,7 @@
 """A lease store in KCL's DynamoDB table, with KCL's attributes and KCL's conditional writes.
 
 So workers of efo and of KCL 2 and 3 can share one application: leases move between them, and the new owner resumes from
-the checkpoint of the old one. How to set this up: docs/leases-dynamodb.md.
+the checkpoint of the old one. How to set this up: docs/leases.md.
 """
 
 from __future__ import annotations

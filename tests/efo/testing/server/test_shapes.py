@@ -57,7 +57,7 @@ def test_every_supported_operation_has_an_input_shape():
 
 
 NOT_SERVED = {"UpdateAccountSettings", "UpdateStreamWarmThroughput"}
-"""With all operations on channels and queues: docs/fake-semantics.md."""
+"""With all operations on channels and queues: docs/fake.md."""
 
 
 def test_operations_that_are_not_served_are_unknown(model, make_api):
