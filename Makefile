@@ -30,9 +30,9 @@ demo: $(READY) ## Run everything on this machine and compare output with input (
 
 # loadfile: the tests of a file run in one process, because many share a server or a Spark session. Without those that
 # `make docs` and `make proofs-test` run.
-# Two processes per core: a third of the tests wait for servers, brokers and Spark.
+# Two processes per core, since many tests wait for servers, brokers and Spark. The order is that of tests/conftest.py.
 WORKERS ?= $(shell echo $$((2 * $$(nproc))))
-PYTEST := $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile
+PYTEST := $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 test: $(READY) ## Run all tests of the code (ARGS="tests/efo_service -k config" for some)
 	@$(PYTEST) -m "not page and not runner" $(ARGS)
 

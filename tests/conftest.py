@@ -28,8 +28,21 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+LONG_FILES = ("tests/efo_service/spark/", "tests/efo_service/relay/kafka/", "tests/proofs/simulation/test_seeds.py")
+
+
+def _rank(item: pytest.Item) -> int:
+    if item.location[0].startswith(LONG_FILES):
+        return 0
+    return 1 if item.get_closest_marker("e2e") else 2
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip the Spark tests by name if Java is missing. No other tests need it."""
+    """Begin with the files that take long, so that none of them is left at the end, when the other processes are idle.
+
+    Skip the Spark tests by name if Java is missing. No other tests need it.
+    """
+    items.sort(key=_rank)
     spark = [item for item in items if item.get_closest_marker("spark")]
     if not spark:
         return
