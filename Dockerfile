@@ -15,11 +15,14 @@ ARG BASE=python:3.13.15-slim-bookworm@sha256:ed86c82274b3c69b52fb5820f358f0bd7df
 # --- build: none of these stages is in an image ------------------------------------------------------------------
 
 FROM ${BASE} AS build
-# For a network that has a package index of its own, or opens TLS: the text of the certificate, in PEM. Neither is in an image.
+# For a network that has a package index of its own, or opens TLS: the text of its certificates, in PEM. Neither is in an image.
 ARG PACKAGE_INDEX=""
 ARG CA_CERTIFICATE=""
+# A file for each certificate: of a file with several, Debian gives Java, and so Maven, only the first.
 RUN if [ -n "$CA_CERTIFICATE" ]; then \
-      printf '%s\n' "$CA_CERTIFICATE" > /usr/local/share/ca-certificates/build.crt && update-ca-certificates; fi
+      printf '%s\n' "$CA_CERTIFICATE" > /tmp/build.pem \
+      && awk '/BEGIN CERTIFICATE/ { n++ } n { print > ("/usr/local/share/ca-certificates/build-" n ".crt") }' /tmp/build.pem \
+      && update-ca-certificates; fi
 ENV SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt PIP_CERT=/etc/ssl/certs/ca-certificates.crt \
     PIP_INDEX_URL=${PACKAGE_INDEX} UV_DEFAULT_INDEX=${PACKAGE_INDEX}
 ENV UV_PYTHON_DOWNLOADS=never UV_COMPILE_BYTECODE=1 UV_LINK_MODE=copy UV_NO_CACHE=1 UV_NO_PROGRESS=1

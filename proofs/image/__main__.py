@@ -87,7 +87,7 @@ def main() -> int:
     engine = Engine(work, work / "build.log")
     try:
         result["base"] = _base(engine, options.python)
-        trusted = "".join(path.read_text() for path in sorted(CERTIFICATES.glob("*.crt")))
+        trusted = "\n".join(path.read_text() for path in sorted(CERTIFICATES.glob("*.crt")))
         arguments = {"BASE": BASE, **({"CA_CERTIFICATE": trusted} if trusted else {})}
         for target in options.target or TARGETS:
             shutil.rmtree(work / target, ignore_errors=True)
