@@ -77,9 +77,13 @@ def increase(counter: str, window: str, labels: str) -> str:
     return f"sum by ({labels}) (\n  ({counter} - {counter} offset {window} >= 0)\n  or {counter}\n)"
 
 
-def _shards(condition: str) -> str:
-    """Return whether shards were in a condition within a minute: they may be in others in between, while efo tries."""
-    return f'max_over_time(stream:efo_shard_status:sum{{efo_shard_condition="{condition}"}}[1m]) > 0'
+def _shards(condition: str, window: str) -> str:
+    """Return whether shards were in a condition within a window: they may be in others in between, while efo tries.
+
+    A window of two minutes bridges a scrape that fails, at Prometheus' interval of one minute. It is not longer than
+    the alert waits: otherwise one sample would do.
+    """
+    return f'max_over_time(stream:efo_shard_status:sum{{efo_shard_condition="{condition}"}}[{window}]) > 0'
 
 
 RECORDINGS: Final = (
@@ -201,7 +205,7 @@ ALERTS: Final = (
         "EfoShardsFrozen",
         "warning",
         "2m",
-        _shards("frozen"),
+        _shards("frozen", "2m"),
         f"{_OF_STREAM}: shards are frozen",
         "Shards with an open subscription and no event: {{ $value }}. Look at the network to Kinesis and at the "
         "AWS Health Dashboard.",
@@ -210,7 +214,7 @@ ALERTS: Final = (
         "EfoShardsDisconnected",
         "warning",
         "5m",
-        _shards("disconnected"),
+        _shards("disconnected", "2m"),
         f"{_OF_STREAM}: shards are disconnected",
         "Shards without a subscription: {{ $value }}. Look at the network, the credentials, and for another "
         "application with the same consumer.",
@@ -219,7 +223,7 @@ ALERTS: Final = (
         "EfoShardsUnread",
         "warning",
         "2m",
-        _shards("unread"),
+        _shards("unread", "2m"),
         f"{_OF_STREAM}: the handler or sink takes nothing",
         "Shards of which events wait: {{ $value }}. Make the sink reachable; look in the log for sink_outage_began.",
     ),
@@ -227,7 +231,7 @@ ALERTS: Final = (
         "EfoShardsUncommitted",
         "critical",
         "1m",
-        _shards("uncommitted"),
+        _shards("uncommitted", "1m"),
         f"{_OF_STREAM}: records do not arrive at the sink",
         "Shards whose records are read and not committed: {{ $value }}. GET /status: its problems have the last error "
         "of the sink, and what to do.",
@@ -253,7 +257,7 @@ ALERTS: Final = (
         "EfoShardsWithoutLease",
         "critical",
         "2m",
-        _shards("no_lease"),
+        _shards("no_lease", "2m"),
         f"{_OF_STREAM}: shards lost their leases",
         "Shards that are not read, as their leases could not be renewed: {{ $value }}. Make the lease store reachable.",
     ),
@@ -261,7 +265,7 @@ ALERTS: Final = (
         "EfoShardsIsolated",
         "critical",
         "1m",
-        _shards("isolated"),
+        _shards("isolated", "1m"),
         f"{_OF_STREAM}: shards are isolated",
         "Shards that failed and are not read: {{ $value }}. Look in the log for shard_isolated, and remove the cause.",
     ),
@@ -333,7 +337,9 @@ ALERTS: Final = (
         "EfoLogDiskFilling",
         "critical",
         "2m",
-        "efo_log_disk_full_in_seconds < 4 * 3600 or efo_log_disk_free_bytes / efo_log_disk_size_bytes < 0.05",
+        "(\n  efo_log_disk_full_in_seconds < 4 * 3600\n"
+        "  and efo_log_disk_free_bytes / efo_log_disk_size_bytes < 0.4\n)\n"
+        "or efo_log_disk_free_bytes / efo_log_disk_size_bytes < 0.05",
         "The disk of efo's log on {{ $labels.instance }} is nearly full, or will be within four hours",
         "When it is full, records wait in Kinesis. Free some space, lower [relay] retention_bytes or retention_hours, "
         "or look whether a reader holds the log back: efo log readers list.",
@@ -342,8 +348,12 @@ ALERTS: Final = (
         "EfoLogHeldByReader",
         "warning",
         "10m",
-        "max by (job, messaging_destination_name, efo_reader) (efo_log_held_back_bytes / on (job, instance, "
-        "messaging_destination_name) group_left () efo_log_size_bytes) > 0.5",
+        # Each worker of an instance tells of the whole log.
+        "max by (job, messaging_destination_name, efo_reader) (\n"
+        "  max by (job, instance, messaging_destination_name, efo_reader) (efo_log_held_back_bytes)\n"
+        "  / on (job, instance, messaging_destination_name) group_left ()\n"
+        "  max by (job, instance, messaging_destination_name) (efo_log_size_bytes)\n"
+        ") > 0.5",
         "The reader {{ $labels.efo_reader }} holds the log of {{ $labels.messaging_destination_name }}",
         "Of the log's bytes, {{ $value | humanizePercentage }} have expired and wait for this reader. Start it, or "
         "forget it: efo log readers remove {{ $labels.efo_reader }}.",
@@ -354,8 +364,8 @@ ALERTS: Final = (
         "2m",
         "max by (job, instance, efo_problem) (efo_process_problem) > 0",
         "efo on {{ $labels.instance }}: {{ $labels.efo_problem }}",
-        "A reload was refused, a certificate was not renewed, or a changed setting waits for a restart. The service "
-        "goes on with what it had: look at problems in /status.",
+        "A reload was refused, a certificate was not renewed, a changed setting waits for a restart, or the web server "
+        "cannot accept connections. The service goes on with what it had: look at problems in /status.",
     ),
     Alert(
         "EfoLeaseStoreFailing",

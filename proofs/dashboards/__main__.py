@@ -16,6 +16,7 @@ from pathlib import Path
 import trio
 
 from efo.errors import EfoError
+from proofs.dashboards.cases import CASES
 from proofs.dashboards.programs import ProgramError, build_collector, missing
 from proofs.dashboards.run import run
 
@@ -24,11 +25,18 @@ def main() -> int:
     """Parse the command line, do the proof and return the exit code."""
     parser = argparse.ArgumentParser("python -m proofs.dashboards", description=__doc__)
     parser.add_argument("--keep", type=Path, help="keep all files, also those of Prometheus, in this new directory")
+    jobs = ", ".join(sorted(case.job for case in CASES))
+    parser.add_argument(
+        "--only", metavar="JOBS", help=f"only these faults, and no pipeline: the panels do not count ({jobs})"
+    )
     arguments = parser.parse_args()
     if advice := missing():
         print("\n".join(advice), file=sys.stderr)
         print(json.dumps({"dashboards": "skipped", "missing": advice}))
         return os.EX_UNAVAILABLE
+    only = tuple(arguments.only.split(",")) if arguments.only else ()
+    if unknown := set(only) - {case.job for case in CASES}:
+        parser.error(f"--only: no job is {', '.join(sorted(unknown))}; there are {jobs}")
     began = time.monotonic()
 
     def report(text: str) -> None:
@@ -40,7 +48,7 @@ def main() -> int:
         try:
             report("building the Collector, unless it is there; the first time takes some minutes")
             build_collector()
-            result = trio.run(run, directory, report)
+            result = trio.run(run, directory, report, only)
         except (EfoError, ProgramError, trio.TooSlowError) as error:
             print(error, file=sys.stderr)
             print(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -40,14 +40,17 @@ class Clock:
 
 
 class Bench:
-    """The programs. `directory`: for their files."""
+    """The programs. `directory`: for their files. `only`: the jobs of the faults, without pipelines; empty for all."""
 
-    def __init__(self, directory: Path, fake: FakeKinesis, address: Address, clock: Clock) -> None:
+    def __init__(
+        self, directory: Path, fake: FakeKinesis, address: Address, clock: Clock, only: Collection[str] = ()
+    ) -> None:
+        cases = [case for case in CASES if not only or case.job in only]
         self._directory = directory
         self._fake = fake
         self._address = address
         clock.behind = BACKLOG_HOURS * 3600  # first, since the fake's arrival times never go back
-        old = {case.job: self._with_backlog(case) for case in CASES if case.backlog}
+        old = {case.job: self._with_backlog(case) for case in cases if case.backlog}
         clock.behind = 0.0
         metrics, http, grpc = free_ports(3)
         self._collector = _collector(directory, metrics=metrics, http=http, grpc=grpc)
@@ -57,14 +60,19 @@ class Bench:
             "OTEL_SERVICE_NAME": BY_OTLP,
         }
         self.healthy = Service(HEALTHY, fake, address, directory, workers=2, environment=otlp, shards=4)
-        self.services = [(case, old.get(case.job) or self._service(case)) for case in CASES]
-        self.pipeline = Pipeline(PIPELINE, self.healthy, directory)
-        self._slow = Pipeline(SLOW_PIPELINE, self.healthy, directory, max_records=5)
+        self.services = [(case, old.get(case.job) or self._service(case)) for case in cases]
+        self._pipelines = (
+            []
+            if only
+            else [
+                Pipeline(PIPELINE, self.healthy, directory),
+                Pipeline(SLOW_PIPELINE, self.healthy, directory, max_records=5),
+            ]
+        )
         targets = [
             Target(HEALTHY, self.healthy.port),
             *(Target(case.job, service.port, case.seconds) for case, service in self.services),
-            Target(PIPELINE, self.pipeline.port),
-            Target(SLOW_PIPELINE, self._slow.port),
+            *(Target(pipeline.job, pipeline.port) for pipeline in self._pipelines),
             Target(_COLLECTOR, metrics, honor_labels=True),
         ]
         self.prometheus = Prometheus("prometheus", directory / "prometheus", targets)
@@ -77,8 +85,7 @@ class Bench:
         Spark comes first, as it needs longest, and waits for the log; Prometheus last, so that it finds everything.
         """
         await self._collector.start()
-        pipelines = (self.pipeline, self._slow)
-        for pipeline in pipelines:
+        for pipeline in self._pipelines:
             await pipeline.start()
         async with trio.open_nursery() as starting:
             for service in self._all():
@@ -86,17 +93,25 @@ class Bench:
         for service in self._all():
             nursery.start_soon(service.put, _RATES.get(service.job, _RATE))
             nursery.start_soon(service.read_output)
-        for pipeline in pipelines:
+        for pipeline in self._pipelines:
             await pipeline.has_metrics()
         await self.prometheus.start()
         await self.alone.start()
 
     async def end(self) -> None:
         """End all programs."""
-        for one in (self.pipeline.program, self._slow.program, self._collector, self.prometheus, self.alone):
+        for pipeline in self._pipelines:
+            await pipeline.program.end()
+        for one in (self._collector, self.prometheus, self.alone):
             await one.end()
         for service in self._all():
             await service.end()
+
+    def suspend_spark(self) -> None:
+        """Suspend the pipeline that keeps up."""
+        for pipeline in self._pipelines:
+            if pipeline.job == PIPELINE:
+                pipeline.suspend_spark()
 
     def _all(self) -> Iterator[Service]:
         yield self.healthy

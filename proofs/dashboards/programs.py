@@ -43,6 +43,8 @@ def missing() -> list[str]:
         find_java()
     except JavaMissingError as error:
         found.append(str(error))
+    if os.geteuid() != 0:
+        found.append("run it as root: each log has a disk of its own, which is mounted")
     return found
 
 

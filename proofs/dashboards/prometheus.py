@@ -89,6 +89,12 @@ class Prometheus:
             if alert["state"] == "firing"
         }
 
+    async def failed_rules(self) -> list[str]:
+        """Return the rules whose last evaluation failed, each with Prometheus' reason."""
+        groups = (await self._get("/api/v1/rules"))["groups"]
+        rules = [rule for group in groups for rule in group["rules"]]
+        return [f"{rule['name']}: {rule['lastError'][:300]}" for rule in rules if rule["health"] == "err"]
+
     async def has_data(self, expr: str, start: float, end: float) -> bool:
         """Return whether a query has a number at any time between two times, in seconds since the epoch."""
         found = await self._get("/api/v1/query_range", query=expr, start=start, end=end, step=2)

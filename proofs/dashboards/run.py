@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -50,17 +50,17 @@ _SETTLE_SECONDS: Final = 10.0
 Report = Callable[[str], None]
 
 
-async def run(directory: Path, report: Report) -> dict[str, Any]:
-    """Do the proof; return its line of JSON. Raises ProgramError."""
+async def run(directory: Path, report: Report, only: Collection[str] = ()) -> dict[str, Any]:
+    """Do the proof; return its line of JSON. `only`: these jobs' faults, and no panels. Raises ProgramError."""
     began = time.monotonic()
     clock = Clock()
     with collapse_groups():
         async with FakeKinesis(settings=_SETTINGS, clock=clock) as fake, fake.serve() as address:
-            bench = Bench(directory, fake, address, clock)
+            bench = Bench(directory, fake, address, clock, only)
             try:
                 async with trio.open_nursery() as nursery:
                     await bench.start(nursery)
-                    result = await _Observation(bench, report).run(nursery)
+                    result = await _Observation(bench, report, only).run(nursery)
                     nursery.cancel_scope.cancel()
             finally:
                 with trio.CancelScope(shield=True):  # bounded: killed processes end
@@ -69,11 +69,16 @@ async def run(directory: Path, report: Report) -> dict[str, Any]:
 
 
 class _Observation:
-    """What is seen of the running programs. `report`: prints progress."""
+    """What is seen of the running programs. `report`: prints progress. `only`: the jobs whose faults are tried."""
 
-    def __init__(self, bench: Bench, report: Report) -> None:
+    def __init__(self, bench: Bench, report: Report, only: Collection[str]) -> None:
         self._bench = bench
         self._report = report
+        self._only = only
+        self._expectations = [one for one in EXPECTATIONS if not only or one.job in only]
+        self._alerts = [alert.name for alert in ALERTS]
+        if only:
+            self._alerts = sorted(set().union(*(one.must for one in self._expectations)))
         self._fired: set[Firing] = set()
 
     async def run(self, nursery: trio.Nursery) -> dict[str, Any]:
@@ -82,7 +87,7 @@ class _Observation:
         self._report(f"everything runs; {_HEALTHY_SECONDS:g} s without faults")
         await self._watch(_HEALTHY_SECONDS)
         early = {firing for firing in self._fired if firing.job not in _FAULTY_FROM_THE_START}
-        healthy_until = time.time()
+        healthy_until, healthy_failed = time.time(), await bench.prometheus.failed_rules()
         scraped, by_otlp = await bench.prometheus.labels(HEALTHY), await bench.prometheus.labels(BY_OTLP)
         panels = await self._with_data(_QUERIES, _WITHOUT_FAULT, started, healthy_until)
         sent = {name: expr for name, expr in _QUERIES.items() if panels[name] and not _NOT_BY_OTLP.search(expr)}
@@ -90,18 +95,19 @@ class _Observation:
         self._report("the faults begin")
         for case, service in bench.services:
             nursery.start_soon(case.inject, service)
-        bench.pipeline.suspend_spark()
-        await self._watch(_LONGEST_FAULT_SECONDS, until=lambda: not not_fired(self._fired, EXPECTATIONS))
+        bench.suspend_spark()
+        await self._watch(_LONGEST_FAULT_SECONDS, until=lambda: not not_fired(self._fired, self._expectations))
         await self._watch(_SETTLE_SECONDS)
-        for case in CASES:
+        for case, _ in bench.services:
             empty = {name: expr for name, expr in _QUERIES.items() if not panels[name]}
             panels |= await self._with_data(empty, case.job, started, time.time())
         return {
-            "panels": panels,
+            "panels": {name: job for name, job in panels.items() if job or not self._only},
             "healthy": _WITHOUT_FAULT,
-            "alerts": [alert.name for alert in ALERTS],
+            "alerts": self._alerts,
             "fired": self._fired,
-            "expectations": EXPECTATIONS,
+            "expectations": self._expectations,
+            "failed_rules": sorted({*healthy_failed, *await bench.prometheus.failed_rules()}),
             "alarms": false_alarms(early, self._fired, EXPECTATIONS),
             "labels": different_labels(scraped, by_otlp, _ONLY_SCRAPED),
             "not_by_otlp": sorted(name for name, job in found.items() if not job),

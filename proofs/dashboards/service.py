@@ -20,6 +20,8 @@ from proofs.dashboards.programs import Program, free_ports
 _CREDENTIALS: Final = {"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x", "AWS_EC2_METADATA_DISABLED": "true"}
 _START_SECONDS: Final = 120.0
 _CHUNK: Final = 4096
+DISK_MEGABYTES: Final = 1024
+"""Of the disk of a log. It uses memory as far as it is filled."""
 
 
 class Service:
@@ -27,7 +29,7 @@ class Service:
 
     `pace`: bytes that are read per second of its output, if the sink is stdout; None for all at once, 0 for none.
     `output`: where stdout goes instead. `command`: of efo, instead of `run`. `files`: what its directory has at the
-    start. `disk_megabytes`: its log is on a disk of its own, of this size, which needs root.
+    start. `disk_megabytes`: of a disk of its own that has only the log, so that no other program fills it.
     """
 
     def __init__(
@@ -44,7 +46,7 @@ class Service:
         output: Path | None = None,
         command: Sequence[str] = (),
         files: Mapping[str, str] | None = None,
-        disk_megabytes: int | None = None,
+        disk_megabytes: int = DISK_MEGABYTES,
     ) -> None:
         self.job = job
         self.stream = f"{job}-stream"
@@ -79,10 +81,9 @@ class Service:
         self.directory.mkdir(parents=True, exist_ok=True)
         for name, content in self._files.items():
             (self.directory / name).write_text(content)
-        if self._disk_megabytes is not None:
-            self.log.mkdir()
-            size = f"size={self._disk_megabytes}m"
-            await trio.run_process(["mount", "-t", "tmpfs", "-o", size, "tmpfs", str(self.log)])
+        self.log.mkdir()
+        size = f"size={self._disk_megabytes}m"
+        await trio.run_process(["mount", "-t", "tmpfs", "-o", size, "tmpfs", str(self.log)])
         await self.program.start()
         with trio.fail_after(_START_SECONDS):
             while not await self._is_ready():
@@ -156,5 +157,4 @@ class Service:
         """End the process and its workers."""
         await self._client.aclose()
         await self.program.end()
-        if self._disk_megabytes is not None:
-            await trio.run_process(["umount", "-l", str(self.log)], check=False)
+        await trio.run_process(["umount", "-l", str(self.log)], check=False)

@@ -65,6 +65,7 @@ def summary(
     alerts: Iterable[str],
     fired: AbstractSet[Firing],
     expectations: Iterable[Expectation],
+    failed_rules: list[str],
     alarms: list[str],
     labels: list[str],
     not_by_otlp: list[str],
@@ -82,7 +83,7 @@ def summary(
     empty = sorted(panel for panel, job in panels.items() if not job)
     fed = {panel: job for panel, job in sorted(panels.items()) if job and job != healthy}
     names = set(alerts)
-    passed = not (empty or missing or alarms or labels or not_by_otlp or names - tried)
+    passed = not (empty or missing or failed_rules or alarms or labels or not_by_otlp or names - tried)
     return {
         "dashboards": "passed" if passed else "failed",
         "panels": len({panel.partition(" (")[0] for panel in panels}),
@@ -93,6 +94,7 @@ def summary(
         "alerts": len(names),
         "fired": len(names & proven),
         "not_fired": missing + sorted(f"{name}: no fault" for name in names - tried),
+        "failed_rules": failed_rules,
         "false_alarms": len(alarms),
         "false": alarms,
         "different_by_otlp": labels,

@@ -155,8 +155,8 @@ def a_reader_holds_the_log() -> Outcome:
 
         def begin() -> None:
             commit_reader(Path("log"), STREAM, "audit", {0: 0}, time.time())
-            for number in range(400):
-                one.put_one(b"%0200d" % number)
+            for _ in range(400):  # more than is superseded and not removed yet
+                one.put_one(os.urandom(10_000))
 
         one.play(begin, truth, limit=30)
         done = _command(one, Path.cwd(), "log", "readers", "remove", "audit", "--yes", "--directory", "log")

@@ -19,6 +19,7 @@ def result(**changes):
         "alerts": ["EfoShardsUnread"],
         "fired": FIRED,
         "expectations": [STUCK],
+        "failed_rules": [],
         "alarms": [],
         "labels": [],
         "not_by_otlp": [],
@@ -77,6 +78,7 @@ def test_each_shortcoming_fails_it():
         {"fired": set()},
         {"alerts": ["EfoShardsUnread", "EfoNew"]},
         {"alarms": ["EfoLagHigh in efo-healthy"]},
+        {"failed_rules": ["EfoLagHigh: many-to-many matching"]},
         {"labels": ["efo_a"]},
         {"not_by_otlp": ["efo-overview: Lag"]},
     ):

@@ -24,6 +24,8 @@ _TREND_SECONDS: Final = 3600.0
 _MIN_TREND_SECONDS: Final = 60.0
 _SOON: Final = 4 * 3600.0
 """Seconds until the disk is full, below which it is a problem."""
+_ROOMY: Final = 0.4
+"""The share of the disk that is free, above which the time until it is full is none: a burst does not go on so long."""
 _LOW: Final = 0.05
 """The share of the disk that is free, below which it is a problem."""
 _MIB: Final = 1024 * 1024
@@ -80,7 +82,8 @@ class LogState:
             return False
         _, disk = self._disks[-1]
         seconds = self.seconds_until_full
-        return (seconds is not None and seconds < _SOON) or disk.free < _LOW * disk.total
+        share = disk.free / max(1, disk.total)
+        return share < _LOW or (share < _ROOMY and seconds is not None and seconds < _SOON)
 
     def problems(self) -> Iterator[str]:
         """Yield what is wrong, in sentences with their remedies."""

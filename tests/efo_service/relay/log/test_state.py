@@ -59,6 +59,10 @@ def test_a_disk_that_is_nearly_full_or_soon_will_be_is_a_problem() -> None:
     assert list(filling.problems()) == []
     filling.measured(Disk(200 * MIB, 1000 * MIB), HOUR + 600)  # 200 MiB in ten minutes: what was before an hour is over
     assert "200 of 1,000 MiB free, and is full in 10 min at the rate of the last hour" in next(filling.problems())
+    roomy = state()
+    roomy.measured(Disk(900 * MIB, 1000 * MIB), 0.0)
+    roomy.measured(Disk(500 * MIB, 1000 * MIB), 600.0)  # at this rate full in 12 minutes, which is a burst
+    assert list(roomy.problems()) == []
     full = state()
     full.measured(Disk(20 * MIB, 1000 * MIB), 0.0)
     assert "20 of 1,000 MiB free: free some space" in next(full.problems())
