@@ -114,6 +114,12 @@ def _without_passwords(_logger: object, _name: str, line: MutableMapping[str, An
 
 
 _USER: Final = re.compile(r"://[^/\s]*@")
+_FIRST: Final = ("timestamp", "level", "event", "worker_id", "stream")
+
+
+def _in_order(_logger: object, _name: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Put what every line has first, so that people find when and what in the same place."""
+    return {**{name: line[name] for name in _FIRST if name in line}, **line}
 
 
 LevelName = Literal["debug", "info", "warning", "error"]
@@ -178,6 +184,7 @@ _CHAIN: Final = (
     _without_passwords,
     _OTLP,
 )
+_RENDERERS: Final = (_in_order, structlog.processors.JSONRenderer())
 
 
 @contextmanager
@@ -204,9 +211,9 @@ def configure(level: str, output: TextIO | None = None) -> None:
     """
     output = output or sys.stdout
     configure_lines(level, output)
-    renderer = structlog.processors.JSONRenderer()
     handler = logging.StreamHandler(output)
-    handler.setFormatter(structlog.stdlib.ProcessorFormatter(processor=renderer, foreign_pre_chain=_CHAIN))
+    meta = structlog.stdlib.ProcessorFormatter.remove_processors_meta
+    handler.setFormatter(structlog.stdlib.ProcessorFormatter(processors=[meta, *_RENDERERS], foreign_pre_chain=_CHAIN))
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
     logging.captureWarnings(capture=True)
 
@@ -215,7 +222,7 @@ def configure_lines(level: str, output: TextIO) -> None:
     """Send efo's own log lines to `output`, and leave the logging of libraries to the process that efo is a part of."""
     _LEVEL.number = logging.getLevelNamesMapping()[level.upper()]
     structlog.configure(
-        processors=[*_CHAIN, structlog.processors.JSONRenderer()],
+        processors=[*_CHAIN, *_RENDERERS],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.WriteLoggerFactory(output),
         cache_logger_on_first_use=False,
@@ -267,9 +274,10 @@ class _EventLog:
         self._logger = structlog.get_logger()
         self._outages = outages
         self._filtering = filtering
+        self._counted: dict[type, Event] = {}
 
     def __call__(self, event: Event) -> None:
-        if type(event) in _OF_EACH_BATCH and _LEVEL.number > logging.DEBUG:
+        if type(event) in _OF_EACH_BATCH and (_LEVEL.number > logging.DEBUG or isinstance(event, BatchDelivered)):
             return
         for change in self._outages.observe(event):
             log_outage(change)
@@ -279,11 +287,19 @@ class _EventLog:
             severity = logging.DEBUG
         if isinstance(event, RecordsFiltered) and not is_first:
             severity = logging.DEBUG
+        if isinstance(event, LeasesCounted | ShardsCounted) and self._is_known(event):
+            return
         if severity >= _LEVEL.number:
             self._logger.log(severity, _NAMES[type(event)], **_fields(event))
 
+    def _is_known(self, event: Event) -> bool:
+        """Return whether the last event of this type said the same."""
+        known, self._counted[type(event)] = self._counted.get(type(event)), event
+        return known == event
+
 
 _OF_EACH_BATCH: Final = (BatchDelivered, RecordsProcessed)
+"""BatchDelivered has no line: that its event came, and that it was processed, are two."""
 
 
 def severity_of(event: Event) -> int:

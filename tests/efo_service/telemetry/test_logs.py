@@ -184,7 +184,7 @@ def test_events_below_the_level_are_not_logged_and_the_level_changes_while_it_ru
         observe(events.BatchDelivered("s-0", 1))
         log.info("own")
     shown = [line["event"] for line in lines()]
-    assert shown == ["own", "log_level_changed", "checkpoint_saved", "batch_delivered", "own"]
+    assert shown == ["own", "log_level_changed", "checkpoint_saved", "own"]
 
 
 @pytest.mark.parametrize(
@@ -259,3 +259,19 @@ def test_lines_have_the_ids_of_the_current_span_also_those_of_libraries(lines):
     context = span.get_span_context()
     ids = (f"{context.trace_id:032x}", f"{context.span_id:016x}")
     assert [(line.get("trace_id"), line.get("span_id")) for line in lines()] == [ids, ids, (None, None)]
+
+
+def test_at_debug_counts_have_a_line_when_they_change_and_a_line_begins_with_time_level_and_event(output):
+    configure("debug", output)
+    observe = log_events()
+    for held in (1, 1, 2, 2):
+        observe(events.LeasesCounted({"held": held}, 1))
+        observe(events.ShardsCounted({"consuming": held}))
+    shown = [json.loads(line) for line in output.getvalue().splitlines()]
+    assert [(line["event"], line["counts"]) for line in shown] == [
+        ("leases_counted", {"held": 1}),
+        ("shards_counted", {"consuming": 1}),
+        ("leases_counted", {"held": 2}),
+        ("shards_counted", {"consuming": 2}),
+    ]
+    assert [list(line)[:3] for line in shown] == [["timestamp", "level", "event"]] * 4
