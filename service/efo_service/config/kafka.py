@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from math import inf
 from string import Formatter
 from typing import Annotated
 
@@ -77,10 +78,11 @@ class KafkaSettings(Section):
     transaction_seconds: Annotated[float, Field(ge=1, le=900)] = Field(
         30.0, description="Time-out of a transaction: the broker then aborts it, so that readers do not wait longer."
     )
-    retry_seconds: Seconds = Field(
-        120.0,
+    retry_seconds: Seconds | None = Field(
+        None,
         description="How long a failed commit of a shard is retried. Then its lease is released, so that another"
-        " worker can take it.",
+        " worker, which may reach the brokers, can take it. Default: until it works.",
+        examples=[120.0],
     )
     security_protocol: SecurityProtocol = Field(
         "plaintext", description="Security protocol: plaintext, ssl, sasl_plaintext or sasl_ssl, as in Kafka."
@@ -115,6 +117,11 @@ class KafkaSettings(Section):
         description="AWS region of the cluster, for AWS_MSK_IAM. Default: the stream's region.",
         examples=["eu-west-1"],
     )
+
+    @property
+    def longest_retry(self) -> float:
+        """How long a failed commit of a shard is retried, in seconds."""
+        return inf if self.retry_seconds is None else self.retry_seconds
 
     @model_validator(mode="after")
     def _complete(self) -> KafkaSettings:

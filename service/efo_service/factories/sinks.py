@@ -135,7 +135,7 @@ async def _open_kafka(
         for_dead_letters=topic == settings.relay.dead_letters,
     )
     retries = SinkRetries(
-        seconds=options.retry_seconds,
+        seconds=options.longest_retry,
         isolating_errors=(kafka_errors.KafkaFencedError, kafka_errors.KafkaFatalError),
     )
     async with opening as sink:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from math import inf
 
 import pytest
 
@@ -96,3 +97,8 @@ def test_the_environment_overrides_the_nested_table_and_is_named_in_errors(load_
     monkeypatch.setenv("EFO_RELAY__KAFKA__PARTITIONS", "0")
     with pytest.raises(ConfigurationError, match="environment EFO_RELAY__KAFKA__PARTITIONS: Input should be greater"):
         load_text(HEAD)
+
+
+def test_brokers_that_are_away_are_waited_for_unless_a_time_is_set(load_text):
+    assert load_text(HEAD).relay.kafka.longest_retry == inf
+    assert load_text(f"{HEAD}retry_seconds = 5").relay.kafka.longest_retry == 5
