@@ -70,7 +70,7 @@ async def run(
                 outer.start_soon(watch_secrets, reloading, lambda: keeper.configuration.secret_files)
                 if on_hangup:
                     await outer.start(watch_reloads, reloading)
-            page = StreamsPage(keeper)
+            page = StreamsPage(keeper, problems)
             app = create_app(
                 report, telemetry.registry, report.status, Page(page.snapshot, page.perform, _set_level), guard
             )

@@ -26,6 +26,9 @@ from efo_service.spark.pipeline.pipeline import run_pipeline
 from efo_service.spark.pipeline.progress import Progress
 from efo_service.telemetry.sdk import telemetry
 from efo_service.web.metrics_thread import metrics_served
+from efo_service.web.pipeline_status import PipelineStatus
+from efo_service.web.security.access import Access
+from efo_service.web.security.guard import Guard
 
 
 def pipeline(
@@ -61,16 +64,27 @@ def pipeline(
 def _metrics(settings: Settings) -> Iterator[Callable[[Progress], None]]:
     """Export metrics while the pipeline runs: by OTLP if its endpoint is set, and for Prometheus on metrics_port.
 
+    /status is on that port too, guarded by the tokens of [service].
+
     Yields the function that takes progress reports. Raises UnavailableError if the port is taken.
     """
+    status = PipelineStatus({"reader": settings.pipeline.reader, "topic": settings.topic})
     with telemetry(settings.pipeline.reader) as sdk, ExitStack() as stack:
         if port := settings.pipeline.metrics_port:
+            guard = Guard(Access(*settings.service.tokens))
+            served = metrics_served(sdk.registry, settings.service.host, port, status=(guard, status.status))
             try:
-                stack.enter_context(metrics_served(sdk.registry, settings.service.host, port))
+                stack.enter_context(served)
             except UnavailableError as error:
                 why = getattr(error.__cause__, "strerror", None) or error
                 raise UnavailableError(f"[pipeline] metrics_port {port}: {why}: choose another") from error
-        yield PipelineMetrics(sdk.meter_provider)
+        metrics = PipelineMetrics(sdk.meter_provider)
+
+        def measure(progress: Progress) -> None:
+            metrics(progress)
+            status(progress)
+
+        yield measure
 
 
 def _report_json(progress: dict[str, Any]) -> None:
@@ -83,8 +97,8 @@ def _report(progress: dict[str, Any]) -> None:
         case {"query": name, "batch_id": batch, "rows": rows, "rows_written": written, "seconds": seconds, "lag": lag}:
             suffix = f", lag {lag:,}" if lag else ""
             write_line(f"{name}: batch {batch}, {rows:,} rows read, {written:,} written in {seconds:.1f} s{suffix}")
-        case {"waiting_for": topic, "log": log}:
-            write_line(f"waiting for topic {topic} in {log}")
+        case {"waiting_for": topic, "log": log, "because": because}:
+            write_line(f"waiting for topic {topic} in {log}{f': {because}' if because else ''}")
         case {"started_again": name, "because": because}:
             write_line(f"{name} is restarted: {because}")
         case {"result": {"rows_written": rows, "stopped": stopped}}:

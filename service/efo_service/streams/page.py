@@ -10,18 +10,23 @@ from efo_service.streams.run import identity
 from efo_service.web.live.actions import Action, ActionRefusedError
 from efo_service.web.live.snapshot import Snapshot, StreamView
 from efo_service.web.live.source import StreamSource
+from efo_service.web.process_problems import ProcessProblems
 
 
 class StreamsPage:
-    """The views of the streams, by their names in the configuration, and the actions on their shards."""
+    """The views of the streams, by their names in the configuration, and the actions on their shards.
 
-    def __init__(self, keeper: StreamKeeper) -> None:
+    `process`: what is wrong with the process, which each view shows.
+    """
+
+    def __init__(self, keeper: StreamKeeper, process: ProcessProblems | None = None) -> None:
         self._keeper = keeper
+        self._process = process or ProcessProblems()
 
     async def snapshot(self) -> Snapshot:
         """Return the views of all streams."""
         await trio.lowlevel.checkpoint()
-        return Snapshot(tuple(map(_view, self._keeper.configured())))
+        return Snapshot(tuple(map(_view, self._keeper.configured()))).with_problems(self._process.texts())
 
     async def perform(self, action: Action) -> None:
         """Perform an action on a shard of one stream. Raises ActionRefusedError."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
+
 from efo_service.streams.keeper import ReportsState, Stream, StreamKeeper
 from efo_service.streams.run import identity
 from efo_service.version import VERSION
@@ -48,15 +50,17 @@ class StreamsReport:
     def status(self) -> dict[str, Any]:
         """Return the content of /status, as JSON values."""
         statuses = {stream.name: _status(stream) for stream in self._keeper.configured()}
+        errors = [msgspec.to_builtins(error) for error in self._process.last_errors()]
         if not self._keeper.configuration.has_tables and len(statuses) == 1:
             [status] = statuses.values()
-            own = list(self._process.texts())
-            return {**status, "problems": [*own, *status.get("problems", ())]} if own else status
+            problems = [*self._process.texts(), *status.get("problems", ())]
+            return {**status, "problems": problems, "last_errors": [*errors, *status.get("last_errors", ())]}
         return {
             "version": VERSION,
             "worker_id": self._keeper.configuration.worker_id or "",
             "draining": self._keeper.is_draining,
             "problems": list(self.problems()),
+            "last_errors": errors,
             "streams": [{"name": name, **status} for name, status in statuses.items()],
         }
 

@@ -3,25 +3,46 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
+from typing import Any
 
 import trio
 from prometheus_client import CollectorRegistry
 from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from efo.exception_groups import collapse_groups
 from efo_service.web.metrics import Metrics
+from efo_service.web.security.guard import Guard
 from efo_service.web.security.headers import SecurityHeaders
 from efo_service.web.server import serve
 
 
 @contextmanager
-def metrics_served(registry: CollectorRegistry, host: str, port: int) -> Iterator[str]:
-    """Serve the metrics of a registry in this context; yield the URL. Raises UnavailableError."""
-    app = SecurityHeaders(Starlette(routes=[Route("/metrics", Metrics(registry).respond)]))
+def metrics_served(
+    registry: CollectorRegistry,
+    host: str,
+    port: int,
+    status: tuple[Guard, Callable[[], Mapping[str, Any]]] | None = None,
+) -> Iterator[str]:
+    """Serve the metrics of a registry in this context; yield the URL. Raises UnavailableError.
+
+    `status`: who may read /status, and what returns it as JSON values; called in the thread.
+    """
+    routes = [Route("/metrics", Metrics(registry).respond)]
+    if status is not None:
+        guard, of_now = status
+
+        async def respond(request: Request) -> Response:
+            guard.require_read(request)
+            return JSONResponse(dict(of_now()))
+
+        routes.append(Route("/status", respond))
+    app = SecurityHeaders(Starlette(routes=routes))
     started: Future[tuple[str, trio.lowlevel.TrioToken, trio.CancelScope]] = Future()
 
     async def main() -> None:

@@ -2,32 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Literal, get_args
 
+import msgspec
 from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
 
 from efo.telemetry.instruments import SCHEMA_URL
+from efo_service.web.problems import LastError
 
-Kind = Literal["reload_refused", "restart_needed", "certificate_not_renewed"]
+Kind = Literal["reload_refused", "restart_needed", "certificate_not_renewed", "connections_not_accepted"]
 """What may be wrong: one of each at a time."""
+_SYSTEMS: Final[Mapping[Kind, tuple[str, str]]] = {
+    "reload_refused": (
+        "configuration",
+        "correct what the text names: a changed secret is read at once, the rest at SIGHUP",
+    ),
+    "certificate_not_renewed": (
+        "certificate",
+        "write a certificate and a key that fit: they are read at the next connection",
+    ),
+    "connections_not_accepted": ("web", "raise the limit of open files of the process (ulimit -n), or free memory"),
+}
+"""Of each kind that is an error: what failed, and the remedy."""
 NAME: Final = "efo.process.problem"
 KIND: Final = "efo.problem"
 
 
 class ProcessProblems:
-    """The problems of a process, in the order in which they began. None of them stops the reading."""
+    """The problems of a process, in the order in which they began. None of them stops the reading.
 
-    def __init__(self) -> None:
+    `clock`: seconds since the epoch.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
         self._texts: dict[Kind, str] = {}
+        self._errors: dict[Kind, LastError] = {}
 
-    def began(self, kind: Kind, text: str) -> None:
-        """Note what is wrong, in a sentence with its remedy."""
+    def began(self, kind: Kind, text: str) -> bool:
+        """Note what is wrong, in a sentence with its remedy, or that it is still wrong. Return whether it is new."""
+        is_new = kind not in self._texts
         self._texts = {**self._texts, kind: text}  # exporters' threads read it
+        if kind in _SYSTEMS:
+            system, remedy = _SYSTEMS[kind]
+            since, count = self._clock(), 1
+            if not is_new:
+                since, count = self._errors[kind].since, self._errors[kind].count + 1
+            error = LastError(system, kind, text, round(since, 3), count, remedy, is_over=False)
+            self._errors = {**self._errors, kind: error}
+        return is_new
 
     def ended(self, kind: Kind) -> None:
         """Note that it is over, if it was wrong."""
+        if kind not in self._texts:
+            return
         self._texts = {known: text for known, text in self._texts.items() if known != kind}
+        if kind in self._errors:
+            over = msgspec.structs.replace(self._errors[kind], is_over=True)
+            self._errors = {**self._errors, kind: over}
+
+    def last_errors(self) -> tuple[LastError, ...]:
+        """Return the last error of the configuration, the certificate and the web server, of those that had one."""
+        return tuple(self._errors.values())
 
     def texts(self) -> tuple[str, ...]:
         """Return the sentences."""

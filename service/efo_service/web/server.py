@@ -38,8 +38,8 @@ async def serve(
 ) -> None:
     """Serve on all addresses of a host until cancelled; "::" has those of IPv4 too. Port 0 takes a free port.
 
-    `problems`: gets what is wrong with the certificate. `task_status` gets the URL of the first address; if there are
-    more, the log has all of them.
+    `problems`: gets what is wrong with the certificate, or with accepting connections. `task_status` gets the URL of
+    the first address; if there are more, the log has all of them.
 
     Raises UnavailableError if the address cannot be bound, ConfigurationError if the TLS files do not fit.
     """
@@ -82,7 +82,7 @@ async def serve(
         async with trio.open_nursery() as connections:
 
             async def accept(listener: socket.socket) -> None:
-                async for stream in accepted(listener, len(sockets)):
+                async for stream in accepted(listener, len(sockets), problems):
                     connections.start_soon(handle, stream)
 
             for each in sockets:

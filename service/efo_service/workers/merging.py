@@ -29,7 +29,7 @@ def merge_metrics(metrics: Mapping[str, Iterable[Metric]]) -> list[Metric]:
 def merge_status(statuses: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Return what /status of one worker shows, for all of them. `statuses`: of each worker, what its /status shows.
 
-    Each shard has the id of the worker that reads it, and each problem begins with it. The lease table is that of the
+    Each shard and error has the id of its worker, and each problem begins with it. The lease table is that of the
     first worker that knows it. If the workers have several streams, each of them is merged so.
     """
     if any("streams" in status for status in statuses.values()):
@@ -40,6 +40,7 @@ def merge_status(statuses: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     return {
         **{key: told[key] for key in _NAMES if key in told},  # SIGHUP may have changed them
         "problems": list(_problems(statuses)),
+        "last_errors": _by_worker(statuses, "last_errors"),
         "lease_table": "known" if known else "unknown",
         "shard_counts": table.get("shard_counts"),
         "lease_counts": table.get("lease_counts"),
@@ -58,7 +59,8 @@ def _merge_streams(statuses: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         for stream in status.get("streams", ()):
             by_stream.setdefault(str(stream.get("name")), {})[worker] = stream
     streams = [{"name": name, **merge_status(found)} for name, found in by_stream.items()]
-    return {"problems": list(_problems(statuses)), "streams": streams}
+    of_processes = {"problems": list(_problems(statuses)), "last_errors": _by_worker(statuses, "last_errors")}
+    return {**of_processes, "streams": streams}
 
 
 def merge_snapshots(snapshots: Mapping[str, Snapshot | None]) -> Snapshot:
@@ -104,5 +106,8 @@ def _problems(statuses: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _by_shard(statuses: Mapping[str, Mapping[str, Any]], name: str) -> Sequence[Mapping[str, Any]]:
-    found = [{"worker_id": worker, **row} for worker, status in statuses.items() for row in status.get(name, ())]
-    return sorted(found, key=lambda row: str(row.get("shard_id")))
+    return sorted(_by_worker(statuses, name), key=lambda row: str(row.get("shard_id")))
+
+
+def _by_worker(statuses: Mapping[str, Mapping[str, Any]], name: str) -> Sequence[Mapping[str, Any]]:
+    return [{"worker_id": worker, **row} for worker, status in statuses.items() for row in status.get(name, ())]

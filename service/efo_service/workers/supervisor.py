@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
+import msgspec
 import structlog
 import trio
 from prometheus_client import CollectorRegistry, Counter
@@ -44,6 +45,7 @@ from efo_service.web.app import create_app
 from efo_service.web.live.actions import Action
 from efo_service.web.live.snapshot import Snapshot
 from efo_service.web.page_routes import Page
+from efo_service.web.process_problems import ProcessProblems
 from efo_service.web.renewal import version_of
 from efo_service.web.server import serve
 from efo_service.workers.endpoints import WorkerEndpoints
@@ -107,6 +109,7 @@ class Supervisor:
         self._names = {} if configuration.has_tables else names(configuration.first)
         self._command = command
         self._forwards_reloads = forwards_reloads
+        self._problems = ProcessProblems()
         self._stopping = trio.Event()
         self._has_been_ready = False
         self._log = structlog.get_logger()
@@ -131,7 +134,14 @@ class Supervisor:
                 page = Page(self._snapshot, self._act, self._set_level)
                 app = create_app(self, self._registry, self.status, page, self._guard)
                 url = await outer.start(
-                    partial(serve, app, self._service.host, self._service.port, tls=self._service.tls)
+                    partial(
+                        serve,
+                        app,
+                        self._service.host,
+                        self._service.port,
+                        tls=self._service.tls,
+                        problems=self._problems,
+                    )
                 )
                 built = {"version": VERSION, "commit": commit()}
                 self._log.info("supervisor_started", **built, url=url, workers=len(self.workers))
@@ -163,12 +173,14 @@ class Supervisor:
             }
             for worker in self.workers
         ]
-        problems = [*self._obstacles(), *together.pop("problems")]
-        own = {"draining": self._stopping.is_set(), "problems": problems, "workers": workers}
+        problems = [*self._obstacles(), *self._problems.texts(), *together.pop("problems")]
+        errors = [*msgspec.to_builtins(self._problems.last_errors()), *together.pop("last_errors")]
+        own = {"draining": self._stopping.is_set(), "problems": problems, "last_errors": errors, "workers": workers}
         return {"version": VERSION, **self._names, **own, **together}
 
     async def _snapshot(self) -> Snapshot:
-        return await trio.to_thread.run_sync(self._endpoints.snapshot, abandon_on_cancel=True)
+        snapshot = await trio.to_thread.run_sync(self._endpoints.snapshot, abandon_on_cancel=True)
+        return snapshot.with_problems(self._problems.texts())
 
     async def _act(self, action: Action) -> None:
         await trio.to_thread.run_sync(self._endpoints.act, action)

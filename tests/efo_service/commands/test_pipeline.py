@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import socket
 from urllib.request import urlopen
 
@@ -22,6 +23,7 @@ def test_metrics_port_serves_the_pipelines_metrics() -> None:
     with _metrics(settings(port)) as measure:
         measure(REPORT)
         text = urlopen(f"http://127.0.0.1:{port}/metrics").read().decode()
+        assert json.load(urlopen(f"http://127.0.0.1:{port}/status"))["queries"]["records"]["lag"] == 3
     assert 'efo_pipeline_rows_total{efo_pipeline_query="records"} 7.0' in text
     assert 'efo_pipeline_rows_written_total{efo_pipeline_query="records"} 5.0' in text
     assert 'efo_pipeline_lag{efo_pipeline_query="records"} 3.0' in text

@@ -375,7 +375,7 @@ async def test_the_status_of_several_streams_has_each_with_its_name(autojump_clo
     await trio.sleep(0.5)
     report = StreamsReport(keeper)
     status = report.status()
-    assert list(status) == ["version", "worker_id", "draining", "problems", "streams"]
+    assert list(status) == ["version", "worker_id", "draining", "problems", "last_errors", "streams"]
     assert [(stream["name"], stream["stream"]) for stream in status["streams"]] == [("a", "a"), ("b", "b")]
     assert (status["streams"][1]["topic"], status["streams"][1]["lease_table"]) == ("letters", "unknown")
     assert [problem[:3] for problem in status["problems"]] == ["a: ", "a: ", "b: "]
@@ -386,7 +386,7 @@ async def test_the_status_of_several_streams_has_each_with_its_name(autojump_clo
 async def test_the_status_of_one_stream_is_that_of_the_stream(autojump_clock, world, start):
     keeper = await start(Configuration.of(one("a")))
     report = StreamsReport(keeper)
-    assert report.status() == {"stream": "a", "shards": []}
+    assert report.status() == {"stream": "a", "shards": [], "problems": [], "last_errors": []}
     assert all(not text.startswith("a: ") for text in report.problems())
     keeper.drain()
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 
 from efo_service.streams.page import StreamsPage
 from efo_service.web.live.actions import Action, ActionRefusedError
+from efo_service.web.live.snapshot import StreamView
+from efo_service.web.process_problems import ProcessProblems
+from tests.efo_service.web.live.views import view
 
 
 class Run:
@@ -17,10 +21,21 @@ class Run:
     async def perform(self, action: Action) -> None:
         self.performed.append(action.action)
 
+    def view(self) -> StreamView:
+        return msgspec.structs.replace(view(), problems=("frozen",))
+
 
 def page_of(**runs) -> StreamsPage:
     streams = [SimpleNamespace(name=name, run=run, failure=None) for name, run in runs.items()]
     return StreamsPage(SimpleNamespace(configured=lambda: iter(streams)))
+
+
+async def test_what_is_wrong_with_the_process_comes_first_in_each_stream():
+    problems = ProcessProblems()
+    problems.began("reload_refused", "no such setting")
+    streams = [SimpleNamespace(name=name, run=Run(), failure=None) for name in ("a", "b")]
+    page = StreamsPage(SimpleNamespace(configured=lambda: iter(streams)), problems)
+    assert [found.problems for found in (await page.snapshot()).streams] == [("no such setting", "frozen")] * 2
 
 
 async def test_an_action_goes_to_the_run_of_its_stream():

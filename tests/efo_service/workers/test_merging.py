@@ -37,6 +37,7 @@ def test_each_sample_has_the_worker_and_each_metric_is_told_once() -> None:
 def test_the_status_of_all_workers_has_the_form_of_one() -> None:
     first = {
         "problems": ["shard a is frozen"],
+        "last_errors": [{"system": "sink"}],
         "lease_table": "unknown",
         "shards": [{"shard_id": "b"}],
         "isolated": [{"shard_id": "c"}],
@@ -51,6 +52,7 @@ def test_the_status_of_all_workers_has_the_form_of_one() -> None:
     }
     assert merge_status({"w-1": first, "w-2": second}) == {
         "problems": ["w-1: shard a is frozen"],
+        "last_errors": [{"worker_id": "w-1", "system": "sink"}],
         "lease_table": "known",
         "shard_counts": {"consuming": 2},
         "lease_counts": {"held": 2},
@@ -71,6 +73,7 @@ def test_the_names_of_the_only_stream_are_those_that_the_workers_read_now() -> N
 def test_workers_that_tell_nothing_leave_the_lease_table_unknown() -> None:
     assert merge_status({}) == {
         "problems": [],
+        "last_errors": [],
         "lease_table": "unknown",
         "shard_counts": None,
         "lease_counts": None,

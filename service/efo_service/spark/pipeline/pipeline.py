@@ -212,29 +212,30 @@ def _wait_for_topic(settings: PipelineSettings, on_progress: Callable[[Progress]
     """
     if settings.kafka is not None:
         return True
-    log, reported = open_readable(settings.log), False  # one client: it looks for credentials once
+    log, reported = open_readable(settings.log), None  # one client: it looks for credentials once
     seconds = POLL_SECONDS if isinstance(settings.log, Path) else STORE_POLL_SECONDS
-    while not _has_topic(log, settings.topic):
-        if not reported:
-            on_progress({"waiting_for": settings.topic, "log": str(settings.log)})
-            reported = True
+    while (missing := _missing(log, settings.topic)) is not None:
+        if missing != reported:
+            on_progress({"waiting_for": settings.topic, "log": str(settings.log), "because": missing})
+            reported = missing
         if stop.wait(seconds):
             return False
     return True
 
 
-def _has_topic(log: ReadableLog, topic: str) -> bool:
+def _missing(log: ReadableLog, topic: str) -> str | None:
+    """Return None if the topic is there, why the log cannot be read now, or "" if there is no such topic yet."""
     try:
         log.catalog(topic)
     except TopicNotFoundError:
-        return False
+        return ""
     except LogError:  # the query reports it
-        return True
+        return None
     except SinkError as error:
         if not error.retryable:
             raise
-        return False
-    return True
+        return str(error)
+    return None
 
 
 def _wait_for_sources(query: StreamingQuery, stop: threading.Event) -> None:

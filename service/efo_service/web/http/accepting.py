@@ -11,6 +11,7 @@ import structlog
 import trio
 
 from efo_service.web.http.turns import TURNS
+from efo_service.web.process_problems import ProcessProblems
 
 _IN_A_TURN: Final = 64
 """Connections that are accepted in a turn of the loop, most of which their clients may have left already."""
@@ -20,8 +21,14 @@ _EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.E
 _EXHAUSTED_SECONDS: Final = 0.5
 
 
-async def accepted(listener: socket.socket, listeners: int = 1) -> AsyncIterator[trio.SocketStream]:
-    """Yield the connections of clients that are still there. `listeners`: how many there are, each with its share."""
+async def accepted(
+    listener: socket.socket, listeners: int = 1, problems: ProcessProblems | None = None
+) -> AsyncIterator[trio.SocketStream]:
+    """Yield the connections of clients that are still there. `listeners`: how many there are, each with its share.
+
+    `problems`: gets that connections cannot be accepted, until one is.
+    """
+    problems = problems or ProcessProblems()
     share = max(1, _KEPT_IN_A_TURN // listeners)
     while True:
         await trio.lowlevel.wait_readable(listener)
@@ -33,9 +40,12 @@ async def accepted(listener: socket.socket, listeners: int = 1) -> AsyncIterator
                 break
             except OSError as error:
                 if error.errno in _EXHAUSTED:
-                    structlog.get_logger().warning("accept_failed", reason=error.strerror)
+                    text = f"the web server cannot accept connections: {error.strerror}"
+                    if problems.began("connections_not_accepted", text):
+                        structlog.get_logger().warning("accept_failed", reason=error.strerror)
                     await trio.sleep(_EXHAUSTED_SECONDS)
                 continue  # otherwise the client is gone
+            problems.ended("connections_not_accepted")
             if _is_gone(connection):
                 connection.close()
                 continue

@@ -41,6 +41,13 @@ class Snapshot(msgspec.Struct, frozen=True):
 
     streams: tuple[StreamView, ...]
 
+    def with_problems(self, texts: tuple[str, ...]) -> Snapshot:
+        """Return it with problems of the process, which each stream shows first."""
+        if not texts:
+            return self
+        replace = msgspec.structs.replace
+        return Snapshot(tuple(replace(view, problems=(*texts, *view.problems)) for view in self.streams))
+
 
 def workers_of(live: Sequence[Live], worker_id: str) -> tuple[WorkerView, ...]:
     """Return the holders of leases, this worker among them."""

@@ -275,7 +275,7 @@ def test_a_running_pipeline_waits_for_its_topic_follows_it_and_stops_on_request(
         spark, settings(available_now=False, trigger_seconds=0.1), on_progress=on_progress, stop=stop
     )
     assert result.stopped
-    assert progress[0] == {"waiting_for": log.topic, "log": str(log.root)}
+    assert progress[0] == {"waiting_for": log.topic, "log": str(log.root), "because": ""}
     assert written() == log.values
     assert not spark.streams.active
 

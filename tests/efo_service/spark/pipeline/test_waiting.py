@@ -58,7 +58,9 @@ def test_it_waits_with_one_client_and_for_a_store_that_is_away(log, opened, sett
     assert _wait_for_topic(settings, progress.append, stop)
     assert stop.waited == [STORE_POLL_SECONDS] * 3
     assert len(opened) == 1
-    assert progress == [{"waiting_for": TOPIC, "log": str(URL)}]
+    waiting = {"waiting_for": TOPIC, "log": str(URL)}
+    assert [{name: report[name] for name in waiting} for report in progress] == [waiting] * 2
+    assert [bool(report["because"]) for report in progress] == [True, False]
 
 
 def test_missing_rights_are_no_reason_to_wait(log, opened, settings, monkeypatch) -> None:

@@ -9,6 +9,7 @@ import structlog
 import trio
 
 from efo_service.web.http.accepting import accepted
+from efo_service.web.process_problems import ProcessProblems
 
 
 class Listener(socket.socket):
@@ -50,12 +51,15 @@ async def test_connections_whose_clients_have_left_are_passed_over():
 
 async def test_without_free_descriptors_it_waits_and_goes_on(monkeypatch):
     monkeypatch.setattr("efo_service.web.http.accepting._EXHAUSTED_SECONDS", 0.01)
+    problems = ProcessProblems()
     with (
         trio.fail_after(30),
         structlog.testing.capture_logs() as lines,
-        Listener(errno.EMFILE, errno.ECONNABORTED) as listener,
+        Listener(errno.EMFILE, errno.EMFILE, errno.ECONNABORTED) as listener,
         socket.create_connection(listener.getsockname()),
     ):
-        async with aclosing(accepted(listener)) as streams:
+        async with aclosing(accepted(listener, problems=problems)) as streams:
             await (await anext(streams)).aclose()
     assert [(line["event"], line["log_level"]) for line in lines] == [("accept_failed", "warning")]
+    [error] = problems.last_errors()
+    assert (error.system, error.count, error.is_over, problems.texts()) == ("web", 2, True, ())
