@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import count, islice
+from itertools import chain, count, islice
 
 import pytest
 
@@ -16,8 +16,8 @@ MAX_WORLDS = 80
 
 
 def log_seeds() -> Iterator[int]:
-    """Yield the seeds of the worlds whose log meets power failures."""
-    return (seed for seed in count() if (log := plan(seed).log) is not None and log.faults.power)
+    """Yield the seeds of the worlds whose log meets power failures: first those that show the mistakes today."""
+    return (seed for seed in chain((33, 45, 47), count()) if (log := plan(seed).log) is not None and log.faults.power)
 
 
 def nothing(_argument: object) -> None:
