@@ -100,8 +100,8 @@ lock: $(UV) ## Update requirements/*.txt from pyproject.toml and *.in (ARGS=--up
 	$(COMPILE) requirements/audit.in -o requirements/audit.txt
 	$(COMPILE) requirements/docs.in -c requirements/dev.txt -o requirements/docs.txt
 	$(COMPILE) requirements/delivery.in -o requirements/delivery.txt
-	$(COMPILE) --no-deps requirements/tables-spark-4.2.in -o requirements/tables-spark-4.2.txt
-	$(COMPILE) --no-deps requirements/tables-spark-4.1.in -o requirements/tables-spark-4.1.txt
+	for spark in 3.5 4.0 4.1 4.2; do $(COMPILE) --no-deps requirements/spark-$$spark.in -o requirements/spark-$$spark.txt || exit 1; done
+	$(COMPILE) requirements/readers.in -c requirements/dev.txt -o requirements/readers.txt
 	$(COMPILE) requirements/ministack.in -o requirements/ministack.txt
 	$(COMPILE) requirements/object-stores.in -o requirements/object-stores.txt
 	$(COMPILE) pyproject.toml --extra service --extra object-store -c requirements/dev.txt -o requirements/cluster.txt

@@ -4,6 +4,7 @@
     open_consumer   read the shards of a stream as async iterators of batches, with acks
     consume_streams, open_streams   the same of many streams, which are added and removed while they are read
     open_producer   put records into a stream: batched, retried, within the limits of its shards
+    read_log        read what the service has written into its log, as Arrow record batches
     aio, sync       the same for asyncio, and for code without an event loop
 
 Each name is loaded when it is first used: `import efo` itself is quick and imports no other package.
@@ -158,6 +159,7 @@ if TYPE_CHECKING:
     from efo.telemetry.producer_observer import OtelProducerObserver
     from efo.telemetry.spans import OtelTracing
     from efo.telemetry.trace_context import TraceContext, TraceExtractor
+    from efo_service.relay.read_log import read_log
 
 _NAMES = {
     "efo.consumer.consume": "consume",
@@ -234,6 +236,7 @@ _NAMES = {
     "efo.telemetry.producer_observer": "OtelProducerObserver",
     "efo.telemetry.spans": "OtelTracing",
     "efo.telemetry.trace_context": "TraceContext TraceExtractor",
+    "efo_service.relay.read_log": "read_log",
 }
 """The names of each module. They stand here once more so that no module is imported before one of its names is used."""
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
@@ -417,6 +420,7 @@ __all__ = (
     "open_lease_store",
     "open_producer",
     "open_streams",
+    "read_log",
     "sync",
     "weighted_assignment",
     "write_each",

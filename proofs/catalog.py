@@ -44,6 +44,7 @@ PROOFS: Final = {
         Proof("kinesis-source-e2e", "proofs.e2e.kinesis_source", 'format("kinesis") and its planners are killed'),
         Proof("tables-e2e", "proofs.e2e.tables", "Tables of Delta and Iceberg on S3", 'ARGS="--only delta"'),
         Proof("cluster-e2e", "proofs.e2e.cluster", "A standalone Spark cluster without efo; workers are killed"),
+        Proof("readers", "proofs.e2e.readers", "pandas, Polars, DuckDB and Spark 3.5 read a log that is compacted"),
         Proof("spark-parity", "proofs.spark_parity", "Options of Spark's Kafka source, on a broker and the log"),
     ),
     "Beside other software": (

@@ -57,6 +57,8 @@ cluster-e2e: $(OBJECT_STORES)/.ready $(CLUSTER)/.ready
 witnesses: .tools/witnesses/python-venv/.ready
 peers migrate-test: peers-install
 migrate-test: .tools/migration/python-venv/.ready
+readers: .tools/readers/.ready .tools/spark-3.5/.ready
+spark-versions: .tools/spark-4.0/.ready .tools/spark-4.1/.ready .tools/spark-4.2/.ready
 kcl-interop: $(DYNAMODB_LOCAL)/.ready
 kcl-multilang: $(DYNAMODB_LOCAL)/.ready $(KCLPY)/.ready $(MULTILANG)/.ready $(KCL_RS)/.ready
 audit: .tools/audit/.ready
@@ -188,12 +190,17 @@ $(KAFKA)/.ready: proofs/e2e/kafka/pom.xml
 	mvn --quiet --batch-mode --no-transfer-progress --strict-checksums -f $< package
 	@touch $@
 
-# PySpark alone, beside the environment: what it imports is in the environment, which comes after it on PYTHONPATH.
-$(TABLES)/.ready: $(READY) requirements/tables-spark-4.2.txt requirements/tables-spark-4.1.txt proofs/e2e/tables/delta/pom.xml proofs/e2e/tables/iceberg/pom.xml
+# Packages beside the environment: what they import is in the environment, which comes after them on PYTHONPATH.
+SPARKS := 3.5 4.0 4.1 4.2
+$(SPARKS:%=.tools/spark-%/.ready) .tools/readers/.ready: .tools/%/.ready: requirements/%.txt | $(READY)
+	rm -rf $(@D)
+	$(UV) pip install --quiet --python $(BIN)/python --target $(@D) --no-deps --no-build-isolation --require-hashes \
+		-r requirements/$*.txt
+	@touch $@
+
+$(TABLES)/.ready: .tools/spark-4.2/.ready .tools/spark-4.1/.ready proofs/e2e/tables/delta/pom.xml proofs/e2e/tables/iceberg/pom.xml
 	$(NEED_MAVEN)
 	rm -rf $(TABLES)
-	for spark in 4.2 4.1; do $(UV) pip install --quiet --python $(BIN)/python --target $(TABLES)/spark-$$spark --no-deps \
-		--no-build-isolation --require-hashes -r requirements/tables-spark-$$spark.txt || exit 1; done
 	for format in delta iceberg; do mvn --quiet --batch-mode --no-transfer-progress --strict-checksums \
 		-f proofs/e2e/tables/$$format/pom.xml package || exit 1; done
 	@touch $@

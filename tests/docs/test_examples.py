@@ -23,6 +23,7 @@ from efo_service.relay.log.partition_writer import open_partition
 from efo_service.spark.session import spark_session
 from proofs.e2e.kafka.broker import CONNECTOR
 from proofs.local_servers.dynamodb import credentials, serve_ministack
+from proofs.paths import TOOLS
 from tools.docs import ledger
 from tools.docs.examples import examples
 from tools.docs.pages import read_pages
@@ -31,6 +32,7 @@ pytest_plugins = ["pytester"]
 pytestmark = pytest.mark.page
 
 TIMEOUT = 120
+READERS = TOOLS / "readers"
 EXAMPLES = list(examples(read_pages()))
 COLUMNS = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers"]
 
@@ -122,13 +124,31 @@ async def test_the_program_beside_dynamodb_ends_well(example, servers, monkeypat
     ledger.note(example.place)
 
 
+def write_log(directory):
+    """Write a log of the topic `orders`."""
+    writer = open_partition(directory / "var" / "log", "orders", "orders", "shardId-000000000000", time.time)
+    writer.append([Record("1", time.time(), b"an order", "customer-1")])
+    writer.close()
+
+
+@pytest.mark.skipif(not READERS.is_dir(), reason="pandas, Polars and DuckDB are not installed: run `make readers`")
+@pytest.mark.parametrize("example", of_kind("readers"))
+def test_the_program_beside_a_log_ends_well(example, tmp_path, monkeypatch):
+    write_log(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(READERS))
+    code = f"{example.block.text}\nprint(len(globals().get('orders', [1])))"  # each reads the one record of the log
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT, check=False
+    )
+    assert (result.returncode, result.stdout.splitlines()[-1:]) == (0, ["1"]), result.stderr
+    ledger.note(example.place)
+
+
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory):
     """A session in a directory with a log of the topic `orders`."""
     directory = tmp_path_factory.mktemp("spark")
-    writer = open_partition(directory / "var" / "log", "orders", "orders", "shardId-000000000000", time.time)
-    writer.append([Record("1", 1.0, b"an order", "customer-1")])
-    writer.close()
+    write_log(directory)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(directory)
         with spark_session("the examples", quick=True, jars=sorted(CONNECTOR.glob("*.jar"))) as session:

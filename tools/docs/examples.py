@@ -6,6 +6,7 @@ A comment before a block says how it is to be run, where its language does not:
     <!-- example: poison -->           the same, with a record that the handler refuses
     <!-- example: until 20 lines -->   a program that is interrupted after so many lines of output
     <!-- example: spark -->            an expression with `spark`, a session
+    <!-- example: readers -->          a program beside a log, with the packages of requirements/readers.txt
     <!-- example: producer -->         the body of an async function, with the names of docs/producing.md
     <!-- example: dynamodb -->         the body of an async function, with a DynamoDB
     <!-- example: beside efo run -->   commands that need a running service
@@ -23,8 +24,8 @@ from typing import Final, Literal, get_args
 from tools.docs.pages import Block, Page
 
 Kind = Literal[
-    "body", "until", "spark", "producer", "dynamodb", "program", "tests", "settings", "faults", "pyproject", "json",
-    "file", "command", "left_out",
+    "body", "until", "spark", "readers", "producer", "dynamodb", "program", "tests", "settings", "faults", "pyproject",
+    "json", "file", "command", "left_out",
 ]  # fmt: skip
 
 NOT_EXECUTED: Final = {

@@ -74,7 +74,7 @@ class Place:
         """Return the environment of a process with this format's Spark: its PySpark goes before the installed one."""
         # `python -m` finds this checkout in the directory where it is started; the pipeline is started elsewhere.
         before = os.environ.get("PYTHONPATH")
-        paths = [str(INSTALLED / f"spark-{SPARK[self.format]}"), *([before] if before else []), str(ROOT)]
+        paths = [str(TOOLS / f"spark-{SPARK[self.format]}"), *([before] if before else []), str(ROOT)]
         return {
             **ENVIRONMENT,
             "PYTHONPATH": os.pathsep.join(paths),
@@ -97,8 +97,8 @@ class Place:
 def missing(name: Name) -> str | None:
     """Return what a format needs and is not installed; None if all is."""
     install = "run `make tables-install` (needs Maven and Java 17)"
-    if not (INSTALLED / f"spark-{SPARK[name]}" / "pyspark").is_dir():
-        return f"no PySpark {SPARK[name]} in {INSTALLED}: {install}"
+    if not (TOOLS / f"spark-{SPARK[name]}" / "pyspark").is_dir():
+        return f"no PySpark {SPARK[name]} in {TOOLS}: {install}"
     if not any((INSTALLED / name).glob("*.jar")):
         return f"no jars of {name} in {INSTALLED / name}: {install}"
     return None

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -30,6 +32,7 @@ from efo_service.errors import NoLeaseStoreError, UsageError
 from efo_service.factories.kinesis import created_within
 from efo_service.operations.record_lines import without_controls
 from efo_service.relay.errors import LogError, TopicNotFoundError
+from efo_service.relay.export import FileFormat, export_file
 from efo_service.relay.export import export as export_lines
 from efo_service.relay.jsonlines import Encoding
 from efo_service.relay.log.catalog import Adoption, other_stream
@@ -37,9 +40,14 @@ from efo_service.relay.log.consistency import lease_problems, stream_of_leases
 from efo_service.relay.log.inspection import TopicState, Verification
 from efo_service.relay.object_store.url import is_url, log_root
 from efo_service.relay.readable import ReadableLog, open_readable
+from efo_service.times import parse_time
 
 _ASK_SECONDS: Final = 10.0
 """Seconds for asking the stream whether it is the one of the log."""
+
+_TIME: Final = "a time with its zone like 2026-01-31T12:00:00Z, or how long ago like -15m, or later"
+_MAX_DIGITS: Final = 19
+"""Offsets of more digits are no 64-bit numbers."""
 
 Directory = Annotated[
     str | None, Parameter(help="Root of the log: a directory or a URL. Default: [relay] directory, with its options.")
@@ -137,37 +145,54 @@ def export(
     directory: Directory = None,
     topic: OneTopic = None,
     partition: Annotated[int | None, Parameter(help="One partition. Default: all, one after the other.")] = None,
-    start: Annotated[int | None, Parameter(help="The first offset. Default: the oldest record's.")] = None,
-    end: Annotated[int | None, Parameter(help="The offset after the last one. Default: the end.")] = None,
-    encoding: Annotated[Encoding, Parameter(help="Encoding of the values.")] = "base64",
+    start: Annotated[
+        str | None,
+        Parameter(help=f"The first offset, or from the first record that arrived at {_TIME}. Default: the oldest."),
+    ] = None,
+    end: Annotated[
+        str | None,
+        Parameter(help=f"The offset after the last, or before the first that arrived at {_TIME}. Default: the end."),
+    ] = None,
+    form: Annotated[
+        FileFormat, Parameter(name="--format", help="JSON lines, or the columns of the log; these need --output.")
+    ] = "jsonl",
+    encoding: Annotated[Encoding, Parameter(help="Encoding of the values in JSON lines.")] = "base64",
     output: Annotated[Path | None, Parameter(help="A new file. Default: stdout.")] = None,
     allow_gaps: Annotated[
         bool, Parameter(negative="", help="Pass over missing records, and tell them, instead of failing.")
     ] = False,
 ) -> None:
-    """Write records as JSON lines."""
+    """Write records as JSON lines, Parquet or Arrow."""
     log = readable_log(config, stream, directory)
-    lines = export_lines(
-        log,
-        one_topic(log, topic),
-        partition=partition,
-        start=start,
-        end=end,
-        encoding=encoding,
-        on_gap=write_note if allow_gaps else None,
-    )
-    if output is None:
+    which: Mapping[str, Any] = {
+        "partition": partition,
+        "start": _bound("start", start),
+        "end": _bound("end", end),
+        "encoding": encoding,
+        "on_gap": write_note if allow_gaps else None,
+    }
+    if output is not None:
         try:
-            sys.stdout.buffer.writelines(map(without_controls, lines))
-            sys.stdout.buffer.flush()
-        except BrokenPipeError:  # the reader closed the pipe: discard what Python flushes at its exit
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            export_file(log, one_topic(log, topic), output, form, **which)
+        except OSError as error:
+            raise UsageError(f"--output {output}: {error.strerror}: choose a new file") from error
         return
+    if form != "jsonl":
+        raise UsageError(f"--format {form} is for a file: name it with --output")
     try:
-        with output.open("xb") as file:
-            file.writelines(lines)
-    except OSError as error:
-        raise UsageError(f"--output {output}: {error.strerror}: choose a new file") from error
+        sys.stdout.buffer.writelines(map(without_controls, export_lines(log, one_topic(log, topic), **which)))
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:  # the reader closed the pipe: discard what Python flushes at its exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _bound(option: str, text: str | None) -> int | datetime | None:
+    """Return the offset or the time. Raises UsageError."""
+    if text is None or (text.isascii() and text.isdecimal() and len(text) < _MAX_DIGITS):
+        return None if text is None else int(text)
+    if (at := parse_time(text, time.time())) is None:
+        raise UsageError(f"--{option} {text}: expected an offset, or {_TIME.removesuffix(' or later')}")
+    return datetime.fromtimestamp(at, UTC)
 
 
 def adopt(

@@ -1,4 +1,4 @@
-"""Export of the log's records as JSON lines, for people and for programs that read neither Arrow nor Spark.
+"""Export of the log's records as JSON lines, Parquet or Arrow, for people and for programs without Spark.
 
 {"topic":"orders","partition":0,"offset":7,"key":"customer-7","value":"eyJpZCI6MX0=","timestamp":1700000000123,
 "headers":[["kinesis.stream","orders"],...]}
@@ -6,15 +6,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, Literal
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.ipc
 
 from efo.errors import ConfigurationError
 from efo_service.relay.jsonlines import Encoding
+from efo_service.relay.log.segments import SCHEMA
 from efo_service.relay.readable import ReadableLog
+from efo_service.relay.reading import Bound, OnGap, Selection, plan, read, sized
+
+FileFormat = Literal["jsonl", "parquet", "arrow"]
 
 
 class ExportedLine(msgspec.Struct, frozen=True):
@@ -37,10 +44,10 @@ def export(
     topic: str,
     *,
     partition: int | None = None,
-    start: int | None = None,
-    end: int | None = None,
+    start: Bound = None,
+    end: Bound = None,
     encoding: Encoding,
-    on_gap: Callable[[str], None] | None = None,
+    on_gap: OnGap | None = None,
 ) -> Iterator[bytes]:
     """Yield the lines of a topic or of one partition, for the offsets `start` to `end` - 1.
 
@@ -49,36 +56,53 @@ def export(
     SegmentMissingError or LogIncompleteError. Raises ConfigurationError, TopicNotFoundError, SegmentCorruptError,
     LogOwnerError and SinkError.
     """
-    if on_gap is None:
-        log.check(topic)
-        catalog = log.catalog(topic)
-    else:
-        catalog, problems = log.checked_catalog(topic)
-        for problem in problems:
-            on_gap(problem)
-    known = sorted(catalog.shards)
-    if partition is not None and partition not in known:
-        raise ConfigurationError(f"topic {topic} has no partition {partition}; it has: {', '.join(map(str, known))}")
-    for number in known if partition is None else [partition]:
-        newest = log.end(topic, number, catalog)
-        if newest is None:
-            if on_gap is not None and number in catalog.written:
-                on_gap(log.emptied_message(topic, number))
-            continue
-        at = log.start(topic, number, catalog) if start is None else start
-        last = newest if end is None else min(end, newest)
-        for batch in log.parts(topic, number, at, last, catalog, allow_gaps=on_gap is not None):
-            if batch.num_rows:
-                first = batch.column("offset")[0].as_py()
-                _tell_gap(on_gap, log.where(topic, number), at, first)
-                at = first + batch.num_rows
-            yield from _lines(batch, encoding)
-        _tell_gap(on_gap, log.where(topic, number), at, last)
+    for batch in _records(log, topic, Selection(None if partition is None else [partition], start, end), on_gap):
+        yield from _lines(batch, encoding)
 
 
-def _tell_gap(on_gap: Callable[[str], None] | None, where: str, start: int, end: int) -> None:
-    if on_gap is not None and start < end:
-        on_gap(f"{where}: the offsets {start} to {end - 1} are missing")
+def export_file(
+    log: ReadableLog,
+    topic: str,
+    path: Path,
+    form: FileFormat,
+    *,
+    partition: int | None = None,
+    start: Bound = None,
+    end: Bound = None,
+    encoding: Encoding = "base64",
+    on_gap: OnGap | None = None,
+) -> None:
+    """Write these records into a new file, which is removed if that fails. Raises as `export` does, and OSError.
+
+    `form`: jsonl, or the columns of the log as parquet (zstd) or arrow (an uncompressed IPC file with its batches).
+    """
+    selection = Selection(None if partition is None else [partition], start, end)
+    with path.open("xb") as file:
+        try:
+            if form == "jsonl":
+                file.writelines(
+                    export(log, topic, partition=partition, start=start, end=end, encoding=encoding, on_gap=on_gap)
+                )
+                return
+            with _writer(file, form) as writer:
+                for batch in sized(_records(log, topic, selection, on_gap)):
+                    writer.write_batch(batch)
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+
+
+def _writer(file: IO[bytes], form: Literal["parquet", "arrow"]) -> Any:
+    if form == "arrow":
+        return pa.ipc.new_file(file, SCHEMA)
+    from pyarrow import parquet  # noqa: PLC0415 - slow to import, and seldom used
+
+    return parquet.ParquetWriter(file, SCHEMA, compression="zstd")
+
+
+def _records(log: ReadableLog, topic: str, selection: Selection, on_gap: OnGap | None) -> Iterator[pa.RecordBatch]:
+    catalog, ranges = plan(log, topic, selection, on_gap)
+    return read(log, topic, ranges, catalog, on_gap)
 
 
 def _lines(batch: pa.RecordBatch, encoding: Encoding) -> Iterator[bytes]:

@@ -5,6 +5,9 @@ import shutil
 import subprocess
 import sys
 
+import pyarrow as pa
+import pyarrow.ipc
+import pyarrow.parquet as pq
 import pytest
 import trio
 
@@ -14,7 +17,7 @@ from efo_service.cli import call
 from efo_service.exit_codes import Exit
 from efo_service.relay.log.partition_writer import open_partition
 from efo_service.relay.log.reader_offsets import commit_reader
-from efo_service.relay.log.segments import list_segments
+from efo_service.relay.log.segments import SCHEMA, list_segments
 
 
 @pytest.fixture
@@ -77,6 +80,37 @@ def test_export_writes_a_new_file_and_refuses_an_existing_one(root, tmp_path, ca
     assert [json.loads(line)["offset"] for line in (tmp_path / "out").read_text().splitlines()] == [0, 1, 2]
     assert call(arguments) == Exit.USAGE
     assert "choose a new file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("form", ["parquet", "arrow"])
+def test_export_writes_the_columns_of_the_log_as_a_file(root, tmp_path, capsys, form) -> None:
+    output = tmp_path / f"orders.{form}"
+    arguments = ["log", "export", "--directory", str(root), "--format", form]
+    assert call([*arguments, "--output", str(output), "--start", "1"]) == Exit.OK
+    table = pq.read_table(output) if form == "parquet" else pa.ipc.open_file(output).read_all()
+    assert table.schema.equals(SCHEMA)
+    assert table.column("offset").to_pylist() == [1, 2]
+    assert call(arguments) == Exit.USAGE
+    assert f"--format {form} is for a file: name it with --output" in capsys.readouterr().err
+
+
+def test_export_takes_times_as_bounds(root, capsys) -> None:
+    arguments = ["log", "export", "--directory", str(root)]
+    assert call([*arguments, "--start", "1970-01-01T00:00:01Z"]) == Exit.OK
+    assert len(capsys.readouterr().out.splitlines()) == 3
+    assert call([*arguments, "--end=-15m"]) == Exit.OK
+    assert len(capsys.readouterr().out.splitlines()) == 3
+    assert call([*arguments, "--end", "1970-01-01T00:00:01Z"]) == Exit.OK
+    assert capsys.readouterr().out == ""
+    assert call([*arguments, "--start", "yesterday"]) == Exit.USAGE
+    assert "--start yesterday: expected an offset, or a time with its zone" in capsys.readouterr().err
+
+
+def test_an_export_that_fails_leaves_no_file(root, tmp_path) -> None:
+    list_segments(root / "orders" / "0")[0].path.write_bytes(b"")
+    output = tmp_path / "orders.parquet"
+    assert call(["log", "export", "--directory", str(root), "--format", "parquet", "--output", str(output)]) != Exit.OK
+    assert not output.exists()
 
 
 def test_export_to_a_closed_pipe_ends_without_an_error(root) -> None:

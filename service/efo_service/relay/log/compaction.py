@@ -6,7 +6,8 @@ small segments of a tier make one of the next tier, and a segment of COMPACTED_B
 record is rewritten three times at most, and a partition has about a hundred small segments at most, at any commit rate.
 
 A crash may come between any two steps. The compacted segment appears by one rename. From then on its parts are
-superseded; `remove_superseded` deletes them once no reader can still hold an older listing.
+superseded: `put_aside` gives them another name, for readers that take every `*.arrow`, and `remove_superseded` deletes
+them once no reader can still have one open.
 """
 
 from __future__ import annotations
@@ -138,20 +139,40 @@ def compact(parts: list[Segment]) -> Segment:
     return write_segment(parts[0].directory, segment_content(batch, origin), _Parts(parts))
 
 
+def put_aside(part: Segment) -> None:
+    """Give a superseded segment the name that says so. A reader that has it open, or mapped, keeps it.
+
+    The name is not synced: after a power failure the next pass does it again. Raises SinkError.
+    """
+    if not part.is_put_aside:
+        with os_errors("rename", part.path):
+            part.path.rename(part._replace(is_put_aside=True).path)
+
+
 def remove_superseded(current: Sequence[Segment], superseded: Sequence[Segment], *, before: float) -> None:
-    """Remove the parts of segments that were compacted before this time (seconds since the epoch)."""
+    """Remove the parts of segments that were compacted before this time (seconds since the epoch); put others aside.
+
+    Parts of a segment that has expired are removed too: after a power failure they may be there again.
+    """
+    for part in superseded:
+        if current and part.end <= current[0].base:
+            remove(part)
     for cover, part in covered_parts(current, superseded):
         with os_errors("look at", cover.path):
             is_old = cover.path.stat().st_mtime < before
         if is_old:
             remove(part)
+        else:
+            put_aside(part)
 
 
 def covered_parts(current: Sequence[Segment], superseded: Iterable[Segment]) -> Iterator[tuple[Segment, Segment]]:
-    """Yield each superseded segment after the current segment that contains it."""
+    """Yield each superseded segment after the current segment that contains it, if that is still there."""
     bases = [segment.base for segment in current]
     for part in superseded:
-        yield current[bisect_right(bases, part.base) - 1], part
+        index = bisect_right(bases, part.base) - 1
+        if index >= 0 and part.end <= current[index].end:
+            yield current[index], part
 
 
 def remove(segment: Segment) -> None:

@@ -67,7 +67,7 @@ class LiveFile:
 def live_files(root: Path, topic: str) -> Iterator[LiveFile]:
     """Yield the current segments of a topic, by partition and offset. Raises TopicNotFoundError and SinkError.
 
-    A compaction may supersede one at any time; its file then stays for a minute (maintenance.GRACE_SECONDS).
+    A compaction may supersede one at any time: its name is gone then, and whoever wanted it lists again.
     """
     for number, shard_id in read_catalog(root, topic).shards.items():
         for segment in split_superseded(all_segments(topic_directory(root, topic) / str(number)))[0]:

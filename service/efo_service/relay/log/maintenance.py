@@ -14,14 +14,22 @@ from typing import Final, TypedDict
 
 from efo_service.relay.errors import SinkError, os_errors
 from efo_service.relay.log.catalog import read_catalog, topic_directory, topics
-from efo_service.relay.log.compaction import FAN_IN, compact, covered_parts, plan_compaction, remove, remove_superseded
+from efo_service.relay.log.compaction import (
+    FAN_IN,
+    compact,
+    covered_parts,
+    plan_compaction,
+    put_aside,
+    remove,
+    remove_superseded,
+)
 from efo_service.relay.log.reader_offsets import ReaderCommit, floor, read_readers
 from efo_service.relay.log.retention import Candidate, Retention, RetentionRules, plan_retention
 from efo_service.relay.log.segments import Segment, SizedSegment, all_segments, read_origin, split_superseded
 from efo_service.relay.storage import lock
 
 GRACE_SECONDS: Final = 60.0
-"""How long superseded segments stay. No reader takes that long from listing a directory to opening what it listed."""
+"""How long superseded segments stay, under a name of their own: on a shared file system, a reader may map one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +113,8 @@ class LogMaintenance:
         check_cancelled()
         for group in plan_compaction([_sized(segment) for segment in current[:-1]], self._fan_in):
             compact([sized.segment for sized in group])
+            for sized in group:
+                put_aside(sized.segment)
             check_cancelled()
             yield len(group)
 

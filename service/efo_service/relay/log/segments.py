@@ -1,6 +1,7 @@
 """The log's file format: a segment holds the records of a commit, or of several after compaction.
 
     <root>/<topic>/<partition>/<base>-<end>-<crc>.arrow
+    <root>/<topic>/<partition>/<base>-<end>-<crc>.superseded    its records are in a larger one
 
 A segment is an uncompressed Arrow IPC file, whose columns are exactly those of Spark's Kafka source with headers. So
 any Arrow reader can read it, and Spark uses its pages without a conversion. It holds the records with the offsets
@@ -62,7 +63,7 @@ SCHEMA: Final = pa.schema(
 )
 """The columns of Spark's Kafka source (Spark: Structured Streaming + Kafka Integration Guide)."""
 
-_NAME: Final = re.compile(r"(\d{20})-(\d{20})-([0-9a-f]{8})\.arrow")
+_NAME: Final = re.compile(r"(\d{20})-(\d{20})-([0-9a-f]{8})\.(?:arrow|superseded)")
 _RESTORE: Final = (
     "Restore the file from a copy. Without a copy, if the shard is still relayed and an earlier segment exists: stop"
     " the relay, and move this segment and all later ones out of the directory; efo then reads their records from"
@@ -92,17 +93,22 @@ class Origin:
 
 
 class Segment(NamedTuple):
-    """A segment, from its file name: offsets `base` (inclusive) to `end` (exclusive). Segments sort by offset."""
+    """A segment, from its file name: offsets `base` (inclusive) to `end` (exclusive). Segments sort by offset.
+
+    `is_put_aside`: a compaction has replaced it, and it has the name that no pattern of `*.arrow` finds.
+    """
 
     base: int
     end: int
     crc: int
     directory: Path
+    is_put_aside: bool = False
 
     @property
     def path(self) -> Path:
         """The path of the segment's file."""
-        return self.directory / f"{self.base:020}-{self.end:020}-{self.crc:08x}.arrow"
+        suffix = "superseded" if self.is_put_aside else "arrow"
+        return self.directory / f"{self.base:020}-{self.end:020}-{self.crc:08x}.{suffix}"
 
 
 class SizedSegment(NamedTuple):
@@ -222,23 +228,23 @@ def list_segments(directory: Path) -> list[Segment]:
     Superseded segments are left out (see `split_superseded`).
     Raises SegmentCorruptError for an Arrow file with any other form of name, and SinkError.
     """
-    return split_superseded(all_segments(directory))[0]
+    return split_superseded(_parse(directory, name) for name in _names(directory))[0]
 
 
 def all_segments(directory: Path) -> list[Segment]:
     """Return the current and the superseded segments, in any order. Raises as `list_segments` does."""
-    return [_parse(directory, name) for name in _names(directory)]
+    return [_parse(directory, name) for name in _names(directory, ".arrow", ".superseded")]
 
 
 def split_superseded(segments: Iterable[Segment]) -> tuple[list[Segment], list[Segment]]:
     """Return the current segments, in order, and the superseded ones, whose offsets lie within a current one.
 
-    A compaction first writes the larger segment, and removes its parts some time later.
+    A compaction first writes the larger segment, then puts its parts aside, and removes them some time later.
     """
     current: list[Segment] = []
     superseded: list[Segment] = []
     for segment in sorted(segments, key=lambda segment: (segment.base, -segment.end)):
-        within = bool(current) and segment.end <= current[-1].end
+        within = segment.is_put_aside or (bool(current) and segment.end <= current[-1].end)
         (superseded if within else current).append(segment)
     return current, superseded
 
@@ -254,10 +260,10 @@ def last_segment(directory: Path) -> Segment | None:
     return None if name is None else _parse(directory, name)
 
 
-def _names(directory: Path) -> Iterator[str]:
+def _names(directory: Path, *suffixes: str) -> Iterator[str]:
     with os_errors("list", directory):
         found = names(directory) if directory.exists() else []
-    return (name for name in found if name.endswith(".arrow"))
+    return (name for name in found if name.endswith(suffixes or ".arrow"))
 
 
 def _parse(directory: Path, name: str) -> Segment:
@@ -266,7 +272,7 @@ def _parse(directory: Path, name: str) -> Segment:
         raise SegmentCorruptError(
             f"{directory / name} is not named <base>-<end>-<crc>.arrow: restore its name or move it away"
         )
-    return Segment(int(match[1]), int(match[2]), int(match[3], 16), directory)
+    return Segment(int(match[1]), int(match[2]), int(match[3], 16), directory, not name.endswith(".arrow"))
 
 
 def select(
@@ -295,6 +301,7 @@ def _missing(directory: Path | None, start: int, end: int) -> SegmentMissingErro
     return SegmentMissingError(
         f"offsets {start} to {end - 1} are missing in {directory or 'an empty partition'}: restore their segments, or"
         " read without these records with failOnDataLoss=false"
+        " (without Spark: allow_gaps=True, --allow-gaps)"
     )
 
 

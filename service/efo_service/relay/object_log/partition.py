@@ -296,7 +296,7 @@ class Partition:
         if base > at and not allow_gaps:
             raise SegmentMissingError(
                 f"offsets {at} to {base - 1} are missing in {self.name}: they have expired, or were deleted; read"
-                " without these records with failOnDataLoss=false"
+                " without these records with failOnDataLoss=false (without Spark: allow_gaps=True, --allow-gaps)"
             )
 
     def _stale(self, head: Head) -> LogIncompleteError:

@@ -90,6 +90,27 @@ def test_superseded_segments_stay_for_the_grace_period(root, directory, grow) ->
     assert len(all_segments(directory)) == 2
 
 
+def test_a_pattern_of_arrow_files_counts_no_record_twice(root, directory, grow) -> None:
+    """Also after a stop between the two steps, or of an earlier efo, which left the parts under their names."""
+    grow(FAN_IN + 1)
+    maintain(root, WITHIN_GRACE)
+    assert sorted(directory.glob("*.arrow")) == [segment.path for segment in list_segments(directory)]
+    assert len(list(directory.glob("*.superseded"))) == FAN_IN
+    for part in directory.glob("*.superseded"):
+        part.rename(part.with_suffix(".arrow"))
+    maintain(root, WITHIN_GRACE)
+    assert sorted(directory.glob("*.arrow")) == [segment.path for segment in list_segments(directory)]
+
+
+def test_parts_that_are_there_again_after_their_segment_has_expired_are_removed(root, directory, grow) -> None:
+    """After a power failure, for example: only the removal of the segment was durable."""
+    grow(FAN_IN + 1)
+    maintain(root, WITHIN_GRACE)
+    list_segments(directory)[0].path.unlink()
+    maintain(root, WITHIN_GRACE)
+    assert len(all_segments(directory)) == 1
+
+
 @pytest.mark.parametrize(("age", "left"), [(0, FAN_IN + 2), (60, FAN_IN + 2), (61, 2)])
 def test_superseded_segments_stay_for_a_minute_after_their_compaction(root, directory, grow, age, left) -> None:
     """A reader that listed them before may open them as late as that."""

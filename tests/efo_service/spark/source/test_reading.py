@@ -5,8 +5,9 @@ import pytest
 from efo_service.relay.errors import LogIncompleteError, LogOwnerError, SegmentCorruptError, SegmentMissingError
 from efo_service.relay.log.readable import LocalLog
 from efo_service.relay.log.segments import list_segments
+from efo_service.relay.reading import BATCH_ROWS
 from efo_service.spark.source.offsets import Range
-from efo_service.spark.source.reading import BATCH_ROWS, read_range
+from efo_service.spark.source.reading import read_range
 
 
 def offsets(log, start: int, end: int, *, allow_gaps: bool = False) -> list[list[int]]:
