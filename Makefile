@@ -97,6 +97,7 @@ lock: $(UV) ## Update requirements/*.txt from pyproject.toml and *.in (ARGS=--up
 	$(COMPILE) --no-deps requirements/kcl-rs.in -o requirements/kcl-rs.txt
 	$(COMPILE) --no-deps requirements/peers-kclpy.in -o requirements/peers-kclpy.txt
 	$(COMPILE) pyproject.toml requirements/fuzz.in -c requirements/dev.txt -o requirements/fuzz.txt
+	$(COMPILE) requirements/native.in -o requirements/native.txt
 	$(COMPILE) requirements/audit.in -o requirements/audit.txt
 	$(COMPILE) requirements/docs.in -c requirements/dev.txt -o requirements/docs.txt
 	$(COMPILE) requirements/delivery.in -o requirements/delivery.txt

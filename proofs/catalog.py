@@ -31,6 +31,8 @@ PROOFS: Final = {
         Proof("parity", "tools.parity", "What users of other libraries can do, and its tests", 'ARGS="-k lease"'),
         Proof("soak", "proofs.soak", "A service under load and faults: nothing grows", "MINUTES=60", takes="1 h"),
         Proof("fuzz", "proofs.fuzz", "Fuzz the parsers of received bytes", 'SECONDS=60 ARGS="http2"', takes="15 min"),
+        Proof("native", "proofs.native.build", "Build and install efo-native: records by Rust (needs cargo)"),
+        Proof("native-parity", "proofs.native.parity", "The native and the Python step agree", 'ARGS="--cases 10000"'),
         Proof("mutants", "proofs.mutants", "Change the code: does a test notice", "SEED=1 SAMPLE=100", takes="hours"),
         Proof("compat", "proofs.compatibility", "Read what earlier versions wrote; upgrade", 'ARGS="--upgrade"'),
         Proof("conformance", "tools.conformance", "One suite on each lease store", 'ARGS="--store redis"'),

@@ -28,6 +28,9 @@ fuzz: ALWAYS = --seconds $(SECONDS)
 fuzz: RUN = PYTHONPATH=service .tools/fuzz/bin/python
 fuzz: .tools/fuzz/.ready
 
+# Without cargo, efo runs without it: maturin is not fetched then.
+native: $(if $(shell command -v cargo),.tools/native/.ready)
+
 # With efo and its own dependencies alone: no extra is installed.
 api: RUN = .tools/base/bin/python
 api: .tools/base/.ready
@@ -83,6 +86,7 @@ foreign-install: $(READY)
 .tools/base/.ready: THEN = $(UV) pip install --quiet --python .tools/base/bin/python --no-deps --no-build-isolation --editable .
 .tools/fuzz/.ready: requirements/fuzz.txt
 .tools/docs/.ready: requirements/docs.txt
+.tools/native/.ready: requirements/native.txt
 .tools/audit/.ready: requirements/audit.txt
 .tools/delivery/.ready: requirements/delivery.txt
 .tools/witnesses/python-venv/.ready: requirements/witnesses.txt
@@ -91,7 +95,7 @@ $(PEERS)/.ready: requirements/build.txt requirements/peers.txt
 $(MINISTACK)/.ready: requirements/ministack.txt
 $(FOREIGN)/localstack/.ready: requirements/foreign-localstack.txt
 
-ENVIRONMENTS := base fuzz docs audit delivery witnesses/python-venv migration/python-venv peers/python-venv ministack foreign/localstack
+ENVIRONMENTS := base fuzz docs native audit delivery witnesses/python-venv migration/python-venv peers/python-venv ministack foreign/localstack
 # What has no wheel is built by the packages of build.txt where that is among the locks.
 $(ENVIRONMENTS:%=.tools/%/.ready): $(UV)
 	@test -x $(@D)/bin/python || $(UV) venv --quiet --python .tools/uv/bin/python $(@D)

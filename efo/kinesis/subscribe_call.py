@@ -14,8 +14,8 @@ from efo.kinesis.connection_pool import ConnectionPool
 from efo.kinesis.response_stream import ResponseStream
 from efo.kinesis.service_call import ServiceCaller
 from efo.model import Position
-from efo.protocol.eventstream import Decoder
-from efo.protocol.messages import SubscribeToShardEvent, parse_message
+from efo.protocol.event_decoder import EventDecoder
+from efo.protocol.messages import SubscribeToShardEvent
 
 OPERATION: Final = "SubscribeToShard"
 
@@ -56,7 +56,7 @@ class EventStream:
 
     def __init__(self, response: ResponseStream) -> None:
         self._response = response
-        self._decoder = Decoder()
+        self._decoder = EventDecoder()
 
     @property
     def held(self) -> int:
@@ -87,7 +87,7 @@ class EventStream:
 
         Raises TransportError, ProtocolError, and the ServiceError with which the service ends a subscription.
         """
-        while (received := self._next_event()) is None:
+        while (received := self._decoder.next_event()) is None:
             if not (data := await self._response.receive()):
                 self._check_end()
                 return None
@@ -99,7 +99,7 @@ class EventStream:
 
         Without one, return the number of bytes that arrived of it; 0 at the clean end, None if nothing has arrived.
         """
-        if self._decoder.pending and (received := self._next_event()) is not None:
+        if self._decoder.pending and (received := self._decoder.next_event()) is not None:
             return received
         if (data := self._response.take()) is None:
             return None
@@ -107,16 +107,7 @@ class EventStream:
             self._check_end()
             return 0
         self._decoder.receive_data(data)
-        return self._next_event() or len(data)
-
-    def _next_event(self) -> tuple[SubscribeToShardEvent, int] | None:
-        while (message := self._decoder.next_message()) is not None:
-            parsed = parse_message(message)
-            if isinstance(parsed, SubscribeToShardEvent):
-                return parsed, message.wire_length
-            if parsed is not None:
-                raise parsed
-        return None
+        return self._decoder.next_event() or len(data)
 
     def _check_end(self) -> None:
         if self._decoder.pending:

@@ -76,6 +76,11 @@ class HashRangeFilter:
             or (self.deduplicates and not self._ancestors)
         )
 
+    @property
+    def kept(self) -> tuple[bytes, bytes] | None:
+        """The first and the last hash key that it keeps, as `digest_of` returns them; None if it keeps all."""
+        return None if self.keeps_all else self._digests
+
     def is_put_again(self, lowest: bytes, highest: bytes) -> bool:
         """Return whether the producer puts user records again that are outside the shard's range (rule R17).
 

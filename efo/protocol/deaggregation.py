@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import md5
-from itertools import pairwise
+from itertools import count, pairwise, repeat
 from typing import Any, Final, NamedTuple
 
 from efo.model import HashKeyRange, Record
@@ -38,6 +38,7 @@ from efo.protocol.aggregation import (
     is_aggregate,
     is_hash_key,
 )
+from efo.protocol.native import STEP, Step, Users
 
 MAX_PARTITION_KEY: Final = 256
 """The maximum number of characters of a partition key; the minimum is 1 (AWS: PutRecord, PartitionKey)."""
@@ -63,23 +64,28 @@ def deaggregate(
     *,
     ancestors: Iterable[HashKeyRange] = (),
     max_fields: int = MAX_FIELDS,
+    step: Step | None = STEP,
 ) -> Deaggregation:
     """Return the user records of a Kinesis record: the record itself if it is not an aggregate.
 
     `shard`: the hash key range of the shard that the record came from; None keeps all user records. `ancestors`: see
-    HashRangeFilter. `max_fields`: see `expand`. An aggregate without user records returns none.
+    HashRangeFilter. `max_fields`, `step`: see `expand`. An aggregate without user records returns none.
     """
-    parts = [part for part in expand(record, HashRangeFilter(shard, mode, ancestors), max_fields) if part is not None]
+    steps = expand(record, HashRangeFilter(shard, mode, ancestors), max_fields, step)
+    parts = [part for part in steps if part is not None]
     records = tuple(user for part in parts for user in part.records)
     return Deaggregation(records, sum(part.filtered for part in parts), parts[-1].problem)
 
 
-def expand(record: Record, shard: HashRangeFilter, max_fields: int = MAX_FIELDS) -> Iterator[Deaggregation | None]:
+def expand(
+    record: Record, shard: HashRangeFilter, max_fields: int = MAX_FIELDS, step: Step | None = STEP
+) -> Iterator[Deaggregation | None]:
     """Yield the user records of a Kinesis record: at once, or in parts if it is a large aggregate.
 
     An aggregate is large if it has more than `max_fields` user records, or MAX_CHUNK bytes. A part of it has at most as
     many, and one user record may exceed the bytes. Nothing is yielded before the whole aggregate was found valid. None
-    is yielded between the steps of a few milliseconds that this takes, and before each part: others may run.
+    is yielded between the steps of a few milliseconds that this takes, and before each part: others may run. `step`:
+    the native step; None for the Python step alone.
     """
     if not is_aggregate(record):
         yield Deaggregation((record,))
@@ -90,6 +96,9 @@ def expand(record: Record, shard: HashRangeFilter, max_fields: int = MAX_FIELDS)
     try:
         body = _body(record.data)
         if len(body) <= MAX_CHUNK:
+            if step and (users := step.aggregate(body, max_fields, shard.kept)) is not None:
+                yield Deaggregation(_native_records(record, users))
+                return
             chunk = parse(body)
             if len(chunk.message.records) <= max_fields:
                 yield _expand_chunk(record, chunk, shard)
@@ -97,6 +106,13 @@ def expand(record: Record, shard: HashRangeFilter, max_fields: int = MAX_FIELDS)
         yield from _expand_large(record, body, shard, max_fields)
     except AggregateError as error:
         yield Deaggregation((record,), problem=str(error))
+
+
+def _native_records(outer: Record, users: Users) -> tuple[Record, ...]:
+    data, keys, hashes = users
+    number, at, encryption = outer.sequence_number, outer.approximate_arrival_timestamp, outer.encryption_type
+    fields = (repeat(number), repeat(at), data, keys, repeat(encryption), count())
+    return tuple(map(Record, *fields) if hashes is None else map(Record, *fields, hashes))
 
 
 def _body(data: bytes) -> bytes:

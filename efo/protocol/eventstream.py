@@ -94,30 +94,47 @@ class Decoder:
 
         Its payload is a view of the bytes that arrived. Raises ChecksumError or FrameError.
         """
+        if not self.has_message():
+            return None
+        try:
+            message = self._decode(memoryview(self._data)[self._at : self._at + self._total])
+        except (ChecksumError, FrameError):
+            self._fail()
+            raise
+        self._advance()
+        return message
+
+    def has_message(self) -> bool:
+        """Return whether the next message has arrived as a whole. Raises ChecksumError or FrameError."""
         if self._failed:
             raise FrameError("the event stream was damaged earlier: open a new subscription")
         if self.pending < (self._total or _PRELUDE.size):
-            return None
-        try:
-            if not self._total:
-                if len(self._data) - self._at < _PRELUDE.size:
-                    self._join()
-                self._total = _checked_total(self._data, self._at)
-                if self.pending < self._total:
-                    return None
-            if len(self._data) - self._at < self._total:
+            return False
+        if not self._total:
+            if len(self._data) - self._at < _PRELUDE.size:
                 self._join()
-            message = self._decode(memoryview(self._data)[self._at : self._at + self._total])
-        except (ChecksumError, FrameError):
-            self._failed = True
-            self._data, self._later, self.pending = b"", [], 0
-            raise
+            try:
+                self._total = _checked_total(self._data, self._at)
+            except (ChecksumError, FrameError):
+                self._fail()
+                raise
+            if self.pending < self._total:
+                return False
+        if len(self._data) - self._at < self._total:
+            self._join()
+        return True
+
+    def _fail(self) -> None:
+        self._failed = True
+        self._data, self._later, self.pending = b"", [], 0
+
+    def _advance(self) -> None:
+        """Go on after the next message."""
         self._at += self._total
         self.pending -= self._total
         self._total = 0
         if not self.pending:
             self._data = b""
-        return message
 
     def _decode(self, frame: memoryview) -> EventStreamMessage:
         _check_message(frame)

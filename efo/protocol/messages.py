@@ -11,6 +11,7 @@ from efo.errors import EventError, ServiceError
 from efo.foreign_errors import reason_of
 from efo.model import MAX_SEQUENCE_DIGITS, ChildShard, Record, is_decimal, is_shard_id
 from efo.protocol.eventstream import EventStreamMessage
+from efo.protocol.native import Columns, records_of
 from efo.protocol.service_errors import service_error
 
 
@@ -127,6 +128,27 @@ def _parse_event(payload: bytes | memoryview) -> SubscribeToShardEvent:
         event = _decode_event(payload)
     except DECODE_ERRORS as error:
         raise EventError(f"the event cannot be parsed: {reason_of(error)}") from None
+    check_event(event)
+    check_sequence_numbers(event.records)
+    return event
+
+
+def event_of(columns: Columns) -> SubscribeToShardEvent | None:
+    """Return the event whose records the native step has read, without `check_event`.
+
+    None if the Python step has to tell what is wrong besides the records.
+    """
+    try:
+        rest = _EVENT.decode(columns[-1])
+    except DECODE_ERRORS:
+        return None
+    return SubscribeToShardEvent(
+        records_of(columns), rest.millis_behind_latest, rest.continuation_sequence_number, rest.child_shards
+    )
+
+
+def check_event(event: SubscribeToShardEvent) -> None:
+    """Raise EventError unless the event goes on or ends as rule R2 says."""
     children = event.child_shards or ()
     continuation = event.continuation_sequence_number
     # Rule R2. To end the shard at such an event would lose records.
@@ -137,8 +159,6 @@ def _parse_event(payload: bytes | memoryview) -> SubscribeToShardEvent:
         raise EventError(f"the continuation {continuation[:200]!r} is not a sequence number")
     if children:
         check_children(children)
-    check_sequence_numbers(event.records)
-    return event
 
 
 def check_children(children: tuple[ChildShard, ...]) -> None:

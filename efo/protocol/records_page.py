@@ -10,6 +10,7 @@ from efo.errors import EventError
 from efo.foreign_errors import reason_of
 from efo.model import ChildShard, Record
 from efo.protocol.messages import DECODE_ERRORS, UntimedRecord, check_children, check_sequence_numbers
+from efo.protocol.native import STEP, Step, records_of
 
 
 class RecordsPage(msgspec.Struct, frozen=True, rename="pascal"):
@@ -48,10 +49,10 @@ _UNTIMED_PAGE: Final = msgspec.json.Decoder(_UntimedPage)
 _ITERATOR: Final = msgspec.json.Decoder(_IteratorResponse)
 
 
-def parse_page(body: bytes) -> RecordsPage:
+def parse_page(body: bytes, step: Step | None = STEP) -> RecordsPage:
     """Return the page of a response. Raises EventError if it is invalid, or half an end of a shard (rule R2)."""
     try:
-        page = _decode_page(body)
+        page = (step and _native_page(body, step)) or _decode_page(body)
     except DECODE_ERRORS as error:
         raise EventError(f"the response to GetRecords cannot be parsed: {reason_of(error)}") from None
     children = page.child_shards or ()
@@ -62,6 +63,17 @@ def parse_page(body: bytes) -> RecordsPage:
     check_children(children)
     check_sequence_numbers(page.records)
     return page
+
+
+def _native_page(body: bytes, step: Step) -> RecordsPage | None:
+    """Return the page; None if the Python step has to read it, or to tell what is wrong besides the records."""
+    if (columns := step.page(body)) is None:
+        return None
+    try:
+        rest = _PAGE.decode(columns[-1])
+    except DECODE_ERRORS:
+        return None
+    return RecordsPage(records_of(columns), rest.next_shard_iterator, rest.millis_behind_latest, rest.child_shards)
 
 
 def parse_iterator(body: bytes) -> str:

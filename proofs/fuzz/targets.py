@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from proofs.fuzz import aggregates, connection, deserializers, events, formats, frames, port
+from proofs.native import fuzzing
 
 TARGETS: Final = {
     target.name: target
@@ -12,5 +13,6 @@ TARGETS: Final = {
         *(module.TARGET for module in (frames, events, aggregates, connection, port)),
         *deserializers.TARGETS,
         formats.TARGET,
+        *fuzzing.TARGETS,
     )
 }

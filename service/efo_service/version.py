@@ -33,5 +33,7 @@ def commit() -> str:
 
 
 def version_text() -> str:
-    """Return what `efo --version` prints."""
-    return f"{VERSION} ({commit()})"
+    """Return what `efo --version` prints: with efo-native, if that is used."""
+    from efo.protocol.native import DECODER  # noqa: PLC0415 - this is imported by commands that read no records
+
+    return f"{VERSION} ({commit()})" + (f", {DECODER.detail}" if DECODER.step else "")

@@ -9,6 +9,7 @@ from functools import partial
 import pytest
 import trio
 
+from efo.protocol.native import DECODER
 from efo_service.cli import call
 from efo_service.exit_codes import Exit
 from efo_service.version import commit
@@ -122,7 +123,8 @@ def test_version_prints_json(capsys):
     assert shown["efo"]
     assert shown["commit"] == commit()
     assert call(["--version"]) == Exit.OK
-    assert capsys.readouterr().out == f"{shown['efo']} ({commit()})\n"
+    used = f", {DECODER.detail}" if DECODER.step else ""
+    assert capsys.readouterr().out == f"{shown['efo']} ({commit()}){used}\n"
 
 
 @pytest.fixture

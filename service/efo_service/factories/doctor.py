@@ -25,7 +25,7 @@ from efo_service.operations.doctor.endpoint import NEEDED, StreamLocation, endpo
 from efo_service.operations.doctor.identity import identity_checks
 from efo_service.operations.doctor.kinesis import kinesis_checks
 from efo_service.operations.doctor.leases import lease_checks
-from efo_service.operations.doctor.machine import MIB, disk_check, java_check, port_check
+from efo_service.operations.doctor.machine import MIB, decoder_check, disk_check, java_check, port_check
 from efo_service.operations.doctor.running import Check, missing_package, untested
 from efo_service.operations.doctor.shared import SharedResource
 from efo_service.relay.errors import SinkError
@@ -197,6 +197,7 @@ def _machine(settings: Settings) -> list[Check]:
     if settings.leases.store == "sqlite":
         checks.append(disk_check("lease disk", settings.leases.path, _LEASES_FREE))
     has_pipeline = "pipeline" in settings.model_fields_set
+    checks.append(decoder_check())
     checks.append(java_check(_java if has_pipeline else None))
     if has_pipeline and pipeline.metrics_port:
         checks.append(

@@ -18,6 +18,7 @@ from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.trace import NoOpTracerProvider, TracerProvider
 from prometheus_client import CollectorRegistry, ProcessCollector
 
+from efo.protocol.native import DECODER
 from efo_service.telemetry.exporters import check_sampler, make_exporters
 from efo_service.telemetry.logs import exporting
 from efo_service.telemetry.observed import (
@@ -72,7 +73,7 @@ def _metrics(
     provider = MeterProvider(metric_readers=readers, resource=resource, shutdown_on_exit=False)
     shutdowns.append(lambda: provider.shutdown(timeout_millis=_FLUSH_SECONDS * 1000))
     observed_provider = ObservedMeterProvider(provider, observed)
-    built = {"version": VERSION, "commit": commit(), "python": platform.python_version()}
+    built = {"version": VERSION, "commit": commit(), "python": platform.python_version(), "decoder": DECODER.name}
     observed_provider.get_meter("efo.service").create_observable_gauge(
         "efo.build.info", [lambda _: [Observation(1, built)]], "", "1, with the version and the commit of efo."
     )

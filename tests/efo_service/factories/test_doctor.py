@@ -5,7 +5,10 @@ import pytest
 from efo_service.config.loading import load
 from efo_service.factories.doctor import open_checks
 
-ALWAYS = {"region", "tls", "clock", "kinesis:ListShards", "fan-out consumer", "lease store", "service port", "java"}
+ALWAYS = {
+    "region", "tls", "clock", "kinesis:ListShards", "fan-out consumer", "lease store", "service port", "decoder",
+    "java",
+}  # fmt: skip
 
 
 async def names(tmp_path, text):

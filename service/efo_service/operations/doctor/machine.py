@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 import trio
 
+from efo.protocol.native import DECODER
 from efo.proxy import host_and_port
 from efo_service.errors import UnavailableError
 from efo_service.operations.doctor.outcomes import Outcome, failed, not_tested, passed
@@ -48,6 +49,17 @@ def java_check(find_java: Callable[[], str] | None) -> Check:
         return not_tested("[pipeline] is not configured") if find_java is None else passed(find_java())
 
     return Check("java", in_thread(look), "install Java for Spark, or set JAVA_HOME")
+
+
+def decoder_check() -> Check:
+    """Return the check of the native step, which is an extra."""
+
+    async def look() -> Outcome:
+        if DECODER.step is not None:
+            return passed(DECODER.detail)
+        return failed(DECODER.detail, DECODER.remedy) if DECODER.remedy else not_tested(DECODER.detail)
+
+    return Check("decoder", look, "remove efo-native")
 
 
 def in_thread(look: Callable[[], Outcome]) -> Callable[[], Awaitable[Outcome]]:

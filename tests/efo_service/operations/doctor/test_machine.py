@@ -7,10 +7,13 @@ from types import SimpleNamespace
 
 import pytest
 
+from efo.protocol.native import Decoder
 from efo_service.errors import UnavailableError
 from efo_service.exit_codes import Exit
+from efo_service.operations.doctor import machine
 from efo_service.operations.doctor.machine import (
     MIB,
+    decoder_check,
     directory_problem,
     disk_check,
     existing_parent,
@@ -128,6 +131,20 @@ def test_a_read_only_file_system_is_a_problem(tmp_path, monkeypatch):
     problem = directory_problem(tmp_path)
     assert problem is not None
     assert "read-only" in problem.detail
+
+
+@pytest.mark.parametrize(
+    ("decoder", "result"),
+    [
+        (Decoder(object(), "native: efo-native 1"), "passed"),
+        (Decoder(None, "python: efo-native is not installed"), "not tested"),
+        (Decoder(None, "python: efo-native 0 is installed", "remove it"), "failed"),
+    ],
+)
+async def test_the_decoder_fails_if_efo_native_is_there_and_cannot_be_used(decoder, result, monkeypatch):
+    monkeypatch.setattr(machine, "DECODER", decoder)
+    outcome = await outcome_of(decoder_check())
+    assert (outcome.result, outcome.detail, outcome.remedy or "") == (result, decoder.detail, decoder.remedy)
 
 
 async def test_java_is_tested_only_for_a_pipeline():

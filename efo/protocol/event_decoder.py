@@ -1,0 +1,46 @@
+"""From the bytes of a subscription, split at any place, to its events: by the native step, or by the Python step."""
+
+from __future__ import annotations
+
+from efo.protocol.eventstream import Decoder
+from efo.protocol.messages import SubscribeToShardEvent, check_event, event_of, parse_message
+from efo.protocol.native import STEP, Step
+
+
+class EventDecoder(Decoder):
+    """Decodes a stream of bytes to events. `step`: the native step; None for the Python step alone."""
+
+    __slots__ = ("_event_headers", "_step")
+
+    def __init__(self, step: Step | None = STEP) -> None:
+        super().__init__()
+        self._step = step
+        self._event_headers: bytes | None = None  # those of the last event that the Python step has read
+
+    def next_event(self) -> tuple[SubscribeToShardEvent, int] | None:
+        """Return the next event and its length on the wire in bytes; None while it is incomplete.
+
+        Raises ProtocolError as `next_message` and `parse_message` do, and the ServiceError that ends a subscription.
+        """
+        while self.has_message():
+            if (event := self._native_event()) is not None:
+                length = self._total
+                self._advance()
+                check_event(event)
+                return event, length
+            if (message := self.next_message()) is None:
+                break
+            parsed = parse_message(message)
+            if isinstance(parsed, SubscribeToShardEvent):
+                self._event_headers = self._raw_headers
+                return parsed, message.wire_length
+            if parsed is not None:
+                raise parsed
+        return None
+
+    def _native_event(self) -> SubscribeToShardEvent | None:
+        data, start = self._data, self._at
+        if self._step is None or self._event_headers is None or type(data) is not bytes:
+            return None
+        columns = self._step.event(data, start, start + self._total, self._event_headers)
+        return None if columns is None else event_of(columns)

@@ -1,0 +1,80 @@
+"""The native step from bytes to records, by the distribution efo-native, if it is installed and fits (`native/`).
+
+The Python step is the reference. A native function reads what is of the common form, and returns None for the rest:
+then the Python step reads that from its beginning, and its answer or its error counts.
+"""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from types import ModuleType
+from typing import Final, NamedTuple, Protocol, TypeAlias
+
+from efo.foreign_errors import reason_of
+from efo.model import Record
+
+VERSION: Final = "0.1.0"
+"""The version of efo-native that this efo calls: its own."""
+
+Columns: TypeAlias = tuple[list[str], list[float], list[bytes], list[str | None], list[str | None], bytes]
+"""The first five fields of each record, and the JSON object without its records."""
+Users: TypeAlias = tuple[list[bytes], list[str], list[str | None] | None]
+"""Of user records: data, partition keys, and explicit hash keys unless none has one."""
+
+
+class Step(Protocol):
+    """What efo-native does."""
+
+    def event(self, data: bytes, start: int, end: int, headers: bytes) -> Columns | None:
+        """Return the records of the event whose frame is `data[start:end]`, if it has these headers."""
+        ...
+
+    def page(self, body: bytes) -> Columns | None:
+        """Return the records of a page of GetRecords."""
+        ...
+
+    def aggregate(self, body: bytes, max_users: int, kept: tuple[bytes, bytes] | None) -> Users | None:
+        """Return the user records of an aggregate without MAGIC and MD5, if the hash key of each is in `kept`.
+
+        `kept`: the first and the last hash key, as `aggregation.digest_of` returns them.
+        """
+        ...
+
+
+def records_of(columns: Columns) -> tuple[Record, ...]:
+    """Return the records. `map` calls Record without a Python frame for each."""
+    return tuple(map(Record, *columns[:-1]))
+
+
+class Decoder(NamedTuple):
+    """Which step is used, and why. `remedy`: what to do if the native step is installed and cannot be used."""
+
+    step: Step | None
+    detail: str
+    remedy: str = ""
+
+    @property
+    def name(self) -> str:
+        """Its name: native, or python."""
+        return "python" if self.step is None else "native"
+
+
+def _load() -> Decoder:
+    if os.environ.get("EFO_NATIVE") == "0":
+        return Decoder(None, "python: EFO_NATIVE is 0")
+    try:
+        module: ModuleType = import_module("efo_native")
+    except ImportError as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == "efo_native":
+            return Decoder(None, "python: efo-native is not installed")
+        return Decoder(None, f"python: efo-native cannot be imported: {reason_of(error)}", _REMEDY)
+    if module.__version__ != VERSION:
+        found = f"python: efo-native {str(module.__version__)[:20]} is installed, and this efo needs {VERSION}"
+        return Decoder(None, found, _REMEDY)
+    return Decoder(module.Step(), f"native: efo-native {VERSION}")
+
+
+_REMEDY: Final = f"install efo-native {VERSION}, or remove it"
+DECODER: Final = _load()
+STEP: Final = DECODER.step

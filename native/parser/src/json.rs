@@ -1,0 +1,252 @@
+//! The JSON that events are made of: a cursor over its tokens. Strict where it reads, and careful where it skips.
+
+use std::borrow::Cow;
+
+/// The rest of a JSON text. Each method takes a token from its front; after `None` it cannot be used again.
+#[derive(Clone, Copy)]
+pub struct Cursor<'a>(pub &'a [u8]);
+
+impl<'a> Cursor<'a> {
+    /// Returns the next byte that is no white space, which is not taken; 0 at the end.
+    pub fn peek(&mut self) -> u8 {
+        while let [b' ' | b'\t' | b'\n' | b'\r', rest @ ..] = self.0 {
+            self.0 = rest;
+        }
+        self.0.first().copied().unwrap_or(0)
+    }
+
+    /// Takes this byte, after white space.
+    pub fn take(&mut self, byte: u8) -> Option<()> {
+        if self.peek() != byte {
+            return None;
+        }
+        self.0 = self.0.get(1..)?;
+        Some(())
+    }
+
+    /// Takes the opening of an array or object; returns whether it has an element.
+    pub fn open(&mut self, opening: u8, closing: u8) -> Option<bool> {
+        self.take(opening)?;
+        let is_empty = self.peek() == closing;
+        if is_empty {
+            self.take(closing)?;
+        }
+        Some(!is_empty)
+    }
+
+    /// Takes a comma or the closing; returns whether there is another element.
+    pub fn next(&mut self, closing: u8) -> Option<bool> {
+        if self.peek() == b',' {
+            self.take(b',')?;
+            return Some(true);
+        }
+        self.take(closing)?;
+        Some(false)
+    }
+
+    /// Takes a string up to the first quote, without looking at what it contains.
+    pub fn raw(&mut self) -> Option<&'a [u8]> {
+        self.take(b'"')?;
+        let (text, rest) = self.0.split_at_checked(memchr::memchr(b'"', self.0)?)?;
+        self.0 = rest.get(1..)?;
+        Some(text)
+    }
+
+    /// Takes a string of ASCII without escapes.
+    pub fn ascii(&mut self) -> Option<&'a str> {
+        let text = self.raw()?;
+        // Without a branch for each byte, the compiler compares many at a time; so below.
+        let is_plain = text.iter().fold(true, |so_far, &byte| so_far & (byte >= b' ') & (byte != b'\\'));
+        std::str::from_utf8(text).ok().filter(|text| is_plain && text.is_ascii())
+    }
+
+    /// Takes a string of 1 to `max` digits.
+    pub fn digits(&mut self, max: usize) -> Option<&'a str> {
+        let text = self.raw()?;
+        let are_digits = text.iter().fold(true, |so_far, byte| so_far & byte.is_ascii_digit());
+        std::str::from_utf8(text).ok().filter(|_| are_digits && (1..=max).contains(&text.len()))
+    }
+
+    /// Takes the name of a member and its colon, without white space: the form in which AWS sends it.
+    pub fn has_name(&mut self, name_and_colon: &[u8]) -> bool {
+        let rest = self.0.strip_prefix(name_and_colon);
+        self.0 = rest.unwrap_or(self.0);
+        rest.is_some()
+    }
+
+    /// Takes any string. `None` for half a surrogate pair, an unknown escape, a control character, and for no UTF-8.
+    pub fn string(&mut self) -> Option<Cow<'a, str>> {
+        let before = *self;
+        let text = self.raw()?;
+        if text.contains(&b'\\') {
+            *self = before;
+            self.take(b'"')?;
+            return self.unescape().map(Cow::Owned);
+        }
+        plain(text).map(Cow::Borrowed)
+    }
+
+    fn unescape(&mut self) -> Option<String> {
+        let mut text = String::new();
+        loop {
+            let (part, rest) = self.0.split_at_checked(memchr::memchr2(b'"', b'\\', self.0)?)?;
+            text.push_str(plain(part)?);
+            let [mark, rest @ ..] = rest else { return None };
+            self.0 = rest;
+            if *mark == b'"' {
+                return Some(text);
+            }
+            let [escape, rest @ ..] = rest else { return None };
+            self.0 = rest;
+            text.push(match escape {
+                b'"' => '"',
+                b'\\' => '\\',
+                b'/' => '/',
+                b'b' => '\u{8}',
+                b'f' => '\u{c}',
+                b'n' => '\n',
+                b'r' => '\r',
+                b't' => '\t',
+                b'u' => self.code_point()?,
+                _ => return None,
+            });
+        }
+    }
+
+    fn code_point(&mut self) -> Option<char> {
+        let unit = self.unit()?;
+        if !(0xD800..0xDC00).contains(&unit) {
+            return char::from_u32(u32::from(unit));
+        }
+        self.0 = self.0.strip_prefix(b"\\u")?;
+        char::decode_utf16([unit, self.unit()?]).next()?.ok()
+    }
+
+    fn unit(&mut self) -> Option<u16> {
+        let (digits, rest) = self.0.split_at_checked(4)?;
+        self.0 = rest;
+        let is_hex = digits.iter().all(u8::is_ascii_hexdigit);
+        u16::from_str_radix(std::str::from_utf8(digits).ok().filter(|_| is_hex)?, 16).ok()
+    }
+
+    /// Takes a number that is not negative, of at most `MAX_NUMBER` bytes.
+    pub fn number(&mut self) -> Option<f64> {
+        self.peek();
+        let is_of_number = |byte: &&u8| matches!(byte, b'0'..=b'9' | b'.' | b'e' | b'E' | b'+' | b'-');
+        let length = self.0.iter().take(MAX_NUMBER).take_while(is_of_number).count();
+        let (text, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        let value: f64 = std::str::from_utf8(text).ok().filter(|_| is_number(text))?.parse().ok()?;
+        // A longer number goes on here, and so no comma or brace follows.
+        value.is_finite().then_some(value)
+    }
+
+    /// Takes null; returns whether it is there.
+    pub fn null(&mut self) -> bool {
+        self.peek();
+        match self.0.strip_prefix(b"null") {
+            Some(rest) => {
+                self.0 = rest;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Takes a value that every parser accepts: short, and with nothing in it.
+    pub fn simple(&mut self) -> Option<()> {
+        match self.peek() {
+            b'"' => self.ascii().map(|_| ()),
+            b'0'..=b'9' => {
+                let rest = self.0;
+                self.number()?;
+                let text = rest.get(..rest.len().checked_sub(self.0.len())?)?;
+                (text.len() <= MAX_INTEGER && text.iter().all(u8::is_ascii_digit)).then_some(())
+            }
+            _ => [&b"null"[..], b"true", b"false"].into_iter().find_map(|word| {
+                self.0 = self.0.strip_prefix(word)?;
+                Some(())
+            }),
+        }
+    }
+
+    /// Takes a value of any form, if it is valid JSON. If it is not, it may take anything.
+    pub fn skip(&mut self) -> Option<()> {
+        let mut depth = 0_usize;
+        loop {
+            match self.peek() {
+                b'"' => self.skip_string()?,
+                b'{' | b'[' => {
+                    depth = depth.checked_add(1)?;
+                    self.0 = self.0.get(1..)?;
+                }
+                b'}' | b']' => {
+                    depth = depth.checked_sub(1)?;
+                    self.0 = self.0.get(1..)?;
+                }
+                0 => return None,
+                b',' | b':' if depth > 0 => self.0 = self.0.get(1..)?,
+                _ => self.skip_word()?,
+            }
+            if depth == 0 {
+                return Some(());
+            }
+        }
+    }
+
+    fn skip_string(&mut self) -> Option<()> {
+        self.take(b'"')?;
+        loop {
+            let at = memchr::memchr2(b'"', b'\\', self.0)?;
+            let is_end = self.0.get(at) == Some(&b'"');
+            self.0 = self.0.get(at.checked_add(if is_end { 1 } else { 2 })?..)?;
+            if is_end {
+                return Some(());
+            }
+        }
+    }
+
+    fn skip_word(&mut self) -> Option<()> {
+        let is_of_word = |byte: &&u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'+' | b'-');
+        let length = self.0.iter().take_while(is_of_word).count();
+        self.0 = self.0.get(length..).filter(|_| length > 0)?;
+        Some(())
+    }
+}
+
+/// Longer numbers are left to Python.
+const MAX_NUMBER: usize = 32;
+/// Fewer digits than those of the largest `i64`.
+const MAX_INTEGER: usize = 18;
+
+/// Returns the text, if it is UTF-8 without control characters.
+fn plain(text: &[u8]) -> Option<&str> {
+    std::str::from_utf8(text).ok().filter(|_| text.iter().fold(true, |so_far, &byte| so_far & (byte >= b' ')))
+}
+
+/// Whether the text is a number by JSON's grammar, without a minus.
+fn is_number(text: &[u8]) -> bool {
+    let (whole, mut rest) = digits(text);
+    if whole.is_empty() || (whole.len() > 1 && whole.starts_with(b"0")) {
+        return false;
+    }
+    if let [b'.', fraction @ ..] = rest {
+        let (fraction, after) = digits(fraction);
+        if fraction.is_empty() {
+            return false;
+        }
+        rest = after;
+    }
+    if let [b'e' | b'E', exponent @ ..] = rest {
+        let exponent = if let [b'+' | b'-', unsigned @ ..] = exponent { unsigned } else { exponent };
+        let (exponent, after) = digits(exponent);
+        return !exponent.is_empty() && after.is_empty();
+    }
+    rest.is_empty()
+}
+
+/// Splits the text after the digits at its front.
+fn digits(text: &[u8]) -> (&[u8], &[u8]) {
+    let count = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    text.split_at_checked(count).unwrap_or((text, b""))
+}

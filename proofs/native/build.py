@@ -1,0 +1,36 @@
+"""`make native`: build efo-native and install it beside efo. Without cargo it says so, and efo goes on without it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+from proofs.paths import ROOT, TOOLS
+
+BUILD: Final = ROOT / "build/native"
+_CHECK: Final = "from efo.protocol.native import DECODER; print(DECODER.detail); raise SystemExit(DECODER.step is None)"
+
+
+def main() -> int:
+    """Build and install. Return the exit status: 0 also if there is no cargo."""
+    if shutil.which("cargo") is None:
+        print("native: there is no cargo (https://rustup.rs), so efo reads records by the Python step")
+        return os.EX_OK
+    shutil.rmtree(BUILD, ignore_errors=True)
+    command = [TOOLS / "native/bin/maturin", "build", "--quiet", "--release", "--locked", "--out", BUILD]
+    environment = {"CARGO_TARGET_DIR": str(ROOT / "build/native-target"), "PYO3_PYTHON": sys.executable, **os.environ}
+    subprocess.run([*map(str, command), "-m", "native/Cargo.toml"], check=True, cwd=ROOT, env=environment)
+    (wheel,) = BUILD.glob("*.whl")
+    for python in (Path(sys.executable), TOOLS / "fuzz/bin/python"):
+        if python.exists():
+            install = ["pip", "install", "--quiet", "--reinstall", "--no-deps", "--python", str(python), str(wheel)]
+            subprocess.run([str(TOOLS / "uv/bin/uv"), *install], check=True, cwd=ROOT)
+    return subprocess.run([sys.executable, "-c", _CHECK], check=False, cwd=ROOT).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

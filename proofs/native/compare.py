@@ -1,0 +1,118 @@
+"""Either step reads an input; their records, counts and errors are the same, by type and by text.
+
+An input is a byte that chooses the kind, a byte of choices, and what is read: the JSON of an event, frames, the JSON of
+a page of GetRecords, or the body of an aggregate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from hashlib import md5
+from typing import Final, TypeVar
+
+import msgspec
+
+from efo.errors import EfoError
+from efo.model import MAX_HASH_KEY, HashKeyRange, Record
+from efo.protocol.aggregate_message import MAX_FIELDS
+from efo.protocol.aggregation import AGGREGATE_KEY, MAGIC, AggregateMode
+from efo.protocol.deaggregation import deaggregate
+from efo.protocol.event_decoder import EventDecoder
+from efo.protocol.eventstream import encode
+from efo.protocol.native import Columns, Step, Users
+from efo.protocol.records_page import parse_page
+from proofs.fuzz.cursor import cut
+from proofs.fuzz.target import require
+
+EVENT, FRAMES, PAGE, AGGREGATE = range(4)
+EVENT_HEADERS: Final = {
+    ":message-type": "event",
+    ":event-type": "SubscribeToShardEvent",
+    ":content-type": "application/x-amz-json-1.1",
+}
+FIRST: Final = encode(EVENT_HEADERS, b'{"Records":[],"MillisBehindLatest":0,"ContinuationSequenceNumber":"1"}')
+"""The native step reads events with the headers of one that the Python step has read: an input comes after this one."""
+MAX_SHOWN: Final = 400
+
+_MODES: Final = tuple(AggregateMode)
+_EIGHTH: Final = MAX_HASH_KEY // 8
+
+
+T = TypeVar("T")
+
+
+class CountedStep:
+    """The native step, and how often it was asked and read something."""
+
+    def __init__(self, step: Step) -> None:
+        self.asked = self.read = 0
+        self._step = step
+
+    def event(self, data: bytes, start: int, end: int, headers: bytes) -> Columns | None:
+        """Read an event."""
+        return self._counted(self._step.event(data, start, end, headers))
+
+    def page(self, body: bytes) -> Columns | None:
+        """Read a page."""
+        return self._counted(self._step.page(body))
+
+    def aggregate(self, body: bytes, max_users: int, kept: tuple[bytes, bytes] | None) -> Users | None:
+        """Read an aggregate."""
+        return self._counted(self._step.aggregate(body, max_users, kept))
+
+    def _counted(self, result: T) -> T:
+        self.asked += 1
+        self.read += result is not None
+        return result
+
+
+def compare(data: bytes, step: Step) -> None:
+    """Read an input with either step. Raises AssertionError if the answers differ."""
+    read = _READERS[data[0] % len(_READERS)] if data else _events
+    by_python, by_native = ("; ".join(_told(read, data[1:2], data[2:], each)) for each in (None, step))
+    if by_python != by_native:
+        at = next(n for n, pair in enumerate(zip(by_python + "$", by_native + "$", strict=False)) if len({*pair}) > 1)
+        part = slice(max(0, at - MAX_SHOWN // 2), at + MAX_SHOWN // 2)
+        require(False, f"Python: {by_python[part]} -- native: {by_native[part]} -- of {data!r}")
+
+
+def _told(read: Reader, choice: bytes, data: bytes, step: Step | None) -> Iterator[str]:
+    """Yield what a step returns, value by value, and at last the error that it raises."""
+    try:
+        for value in read(choice[0] if choice else 0, data, step):
+            yield repr(value)
+    except (EfoError, msgspec.MsgspecError, ValueError, RecursionError) as error:
+        yield f"{type(error).__name__}: {error}"
+
+
+def _events(choice: int, data: bytes, step: Step | None) -> Iterator[object]:
+    return _frames(choice, encode(EVENT_HEADERS, data), step)
+
+
+def _frames(choice: int, data: bytes, step: Step | None) -> Iterator[object]:
+    decoder = EventDecoder(step)
+    for chunk in cut(FIRST + data, choice):
+        decoder.receive_data(chunk)
+        while (received := decoder.next_event()) is not None:
+            yield received
+    yield decoder.pending
+
+
+def _page(_choice: int, data: bytes, step: Step | None) -> Iterator[object]:
+    yield parse_page(data, step)
+
+
+def _aggregate(choice: int, data: bytes, step: Step | None) -> Iterator[object]:
+    """Read an aggregate in a shard of three eighths of the hash keys, or of all after an eighth."""
+    first = choice & 7
+    end = min(8, first + (8 if choice & 8 else 3))
+    shard = HashKeyRange(str(first * _EIGHTH), str(MAX_HASH_KEY if end == 8 else end * _EIGHTH - 1))
+    mode = _MODES[choice >> 4 & 3]
+    record = Record("42", 1.5, MAGIC + data + md5(data, usedforsecurity=False).digest(), AGGREGATE_KEY, "KMS")
+    ancestors = [HashKeyRange("0", str(MAX_HASH_KEY))] if choice & 0x40 else []
+    max_fields = 3 if choice & 0x80 else MAX_FIELDS
+    yield deaggregate(record, shard, mode, ancestors=ancestors, max_fields=max_fields, step=step)
+
+
+Reader = Callable[[int, bytes, Step | None], Iterator[object]]
+_READERS: Final[tuple[Reader, ...]] = (_events, _frames, _page, _aggregate)

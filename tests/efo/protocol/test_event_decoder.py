@@ -1,0 +1,99 @@
+"""EventDecoder: events and errors of a stream in pieces, with a step that reads what it knows."""
+
+import pytest
+
+from efo.errors import ChecksumError, EventError, FrameError, ServiceError
+from efo.protocol.event_decoder import EventDecoder
+from efo.protocol.eventstream import encode
+
+EVENT = {":message-type": "event", ":event-type": "SubscribeToShardEvent"}
+RECORD = b'{"SequenceNumber":"17","ApproximateArrivalTimestamp":1.5,"Data":"AAE="}'
+COLUMNS = (["17"], [1.5], [b"\0\1"], [None], [None])
+
+
+def body(rest=b'"ContinuationSequenceNumber":"17"', records=RECORD):
+    return b'{"Records":[' + records + b'],"MillisBehindLatest":0,' + rest + b"}"
+
+
+class FakeStep:
+    """A step that gives the same answer for each event, and notes what it was asked."""
+
+    def __init__(self, answer):
+        self.answer = answer
+        self.asked = []
+
+    def event(self, data, start, end, headers):
+        self.asked.append((data[start:end], headers))
+        return self.answer
+
+
+def received(decoder, data, size):
+    events = []
+    for at in range(0, len(data), size):
+        decoder.receive_data(data[at : at + size])
+        while (found := decoder.next_event()) is not None:
+            events.append(found)
+    return events
+
+
+@pytest.mark.parametrize("size", [1, 7, 10_000])
+def test_the_step_reads_each_event_after_the_first_with_the_same_headers(size):
+    first, second = encode(EVENT, body()), encode(EVENT, body(b'"ContinuationSequenceNumber":"18"'))
+    step = FakeStep((*COLUMNS, body(b'"ContinuationSequenceNumber":"18"', b"")))
+    events = received(EventDecoder(step), first + second, size)
+    assert [frame for frame, _ in step.asked] == [second]
+    assert events == received(EventDecoder(None), first + second, size)
+    assert [length for _, length in events] == [len(first), len(second)]
+
+
+def test_what_the_step_leaves_the_python_step_reads():
+    data = encode(EVENT, body()) * 3
+    step = FakeStep(None)
+    assert received(EventDecoder(step), data, len(data)) == received(EventDecoder(None), data, len(data))
+    assert len(step.asked) == 2
+
+
+def test_what_is_wrong_besides_the_records_is_told_by_the_python_step():
+    frame = encode(EVENT, body())
+    decoder = EventDecoder(FakeStep((*COLUMNS, b'{"Records":[],"MillisBehindLatest":"no"}')))
+    decoder.receive_data(frame)
+    decoder.next_event()
+    decoder.receive_data(encode(EVENT, body(b'"ContinuationSequenceNumber":7')))
+    with pytest.raises(EventError, match=r"Expected `str \| null`, got `int`"):
+        decoder.next_event()
+
+
+def test_rule_r2_holds_for_what_the_step_read():
+    decoder = EventDecoder(FakeStep((*COLUMNS, body(b'"New":1', b""))))
+    decoder.receive_data(encode(EVENT, body()) * 2)
+    decoder.next_event()
+    with pytest.raises(EventError, match="neither a continuation nor child shards"):
+        decoder.next_event()
+    assert decoder.pending == 0
+
+
+def test_a_view_is_read_by_the_python_step():
+    step = FakeStep(None)
+    decoder = EventDecoder(step)
+    decoder.receive_data(memoryview(encode(EVENT, body()) * 2))
+    assert decoder.next_event() == decoder.next_event()
+    assert step.asked == []
+
+
+def test_an_exception_message_is_raised_and_other_messages_are_passed_over():
+    decoder = EventDecoder()
+    decoder.receive_data(encode({":message-type": "event", ":event-type": "initial-response"}, b"{}"))
+    assert decoder.next_event() is None
+    decoder.receive_data(encode({":message-type": "exception", ":exception-type": "InternalFailure"}, b"{}"))
+    with pytest.raises(ServiceError):
+        decoder.next_event()
+
+
+def test_a_damaged_stream_stays_damaged():
+    decoder = EventDecoder()
+    frame = encode(EVENT, body())
+    decoder.receive_data(frame[:-1] + bytes([frame[-1] ^ 1]))
+    with pytest.raises(ChecksumError):
+        decoder.next_event()
+    with pytest.raises(FrameError, match="earlier"):
+        decoder.next_event()
