@@ -1,4 +1,4 @@
-"""`make native-parity`: both steps read the same inputs; then one suite of tests passes with either.
+"""`make native-parity`: both steps read the same inputs; tests pass, and worlds tell one story, with either.
 
 Prints, last, one JSON object. Exit status: 0 if nothing differed, 1 if something did, 69 if efo-native is not there.
 """
@@ -27,7 +27,14 @@ SUITE: Final = (
     "tests/efo/protocol", "tests/efo/kinesis/test_subscribe_call.py", "tests/efo/consumer/test_deaggregation.py",
     "tests/efo/consumer/test_step_times.py", "tests/proofs/native",
 )  # fmt: skip
+_STEPS: Final = ("native", "python")
 _MAX_SHOWN: Final = 5
+_WORLDS: Final = """
+import sys
+from proofs.simulation.run import run
+for seed in range(int(sys.argv[1])):
+    print(run(seed, digest=True).digest)
+"""
 _UNSAFE: Final = re.compile(r"\bunsafe\s*(?:\{|fn\b|impl\b|extern\b)")
 
 
@@ -36,6 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser("make native-parity", description=__doc__)
     parser.add_argument("--cases", type=int, default=400_000, help="how many inputs; default: 400,000")
     parser.add_argument("--seed", type=int, default=1, help="of the inputs; default: 1")
+    parser.add_argument("--worlds", type=int, default=20, help="how many worlds of the simulation; default: 20")
     parser.add_argument("--no-suite", action="store_true", help="compare inputs, and run no tests")
     options = parser.parse_args(arguments)
     if DECODER.step is None:
@@ -50,17 +58,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
             differences += 1
             if differences <= _MAX_SHOWN:
                 print(f"case: {error}")
-    failed = [] if options.no_suite else [step for step in ("native", "python") if not _passes(step)]
+    failed = [] if options.no_suite else [step for step in _STEPS if not _passes(step)]
+    stories = [_stories(step, options.worlds) for step in _STEPS]
+    changed = [seed for seed, told in enumerate(zip(*stories, strict=True)) if len({*told}) > 1]
     result = {
         "cases": options.cases,
         "differences": differences,
         "read_by_native": counted.read,
         "left_to_python": counted.asked - counted.read,
         "suites_failed": failed,
+        "worlds": options.worlds,
+        "worlds_with_other_stories": changed,
         "unsafe_blocks": unsafe_blocks(),
     }
     print(json.dumps(result))
-    return 1 if differences or failed else 0
+    return 1 if differences or failed or changed else 0
 
 
 def seeds() -> Iterator[bytes]:
@@ -80,10 +92,20 @@ def unsafe_blocks(folder: Path = ROOT / "native") -> Mapping[str, int]:
 
 def _passes(step: str) -> bool:
     """Run the suite with one of the steps."""
-    environment = os.environ | {"EFO_NATIVE": "1" if step == "native" else "0"}
     command = [sys.executable, "-m", "pytest", "-q", "--no-header", "-p", "no:cacheprovider", *SUITE]
     print(f"the suite, {step} step:", flush=True)
-    return subprocess.run(command, check=False, cwd=ROOT, env=environment).returncode == 0
+    return subprocess.run(command, check=False, cwd=ROOT, env=_environment(step)).returncode == 0
+
+
+def _stories(step: str, worlds: int) -> list[str]:
+    """Return a digest of the story of each world, as it is with one of the steps."""
+    command = [sys.executable, "-c", _WORLDS, str(worlds)]
+    told = subprocess.run(command, check=True, cwd=ROOT, env=_environment(step), capture_output=True, text=True)
+    return told.stdout.split()
+
+
+def _environment(step: str) -> dict[str, str]:
+    return os.environ | {"EFO_NATIVE": "1" if step == "native" else "0"}
 
 
 if __name__ == "__main__":
