@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,9 @@ from typing import Final
 from proofs.paths import ROOT, TOOLS
 
 BUILD: Final = ROOT / "build/native"
+MANIFEST: Final = ROOT / "native/Cargo.toml"
+CRATES: Final = ROOT / "native/crates.lock"
+"""The versions and checksums of the crates: Cargo.lock without the address of their registry."""
 _CHECK: Final = "from efo.protocol.native import DECODER; print(DECODER.detail); raise SystemExit(DECODER.step is None)"
 
 
@@ -21,15 +25,31 @@ def main() -> int:
         print("native: there is no cargo (https://rustup.rs), so efo reads records by the Python step")
         return os.EX_OK
     shutil.rmtree(BUILD, ignore_errors=True)
+    write_lock()
     command = [TOOLS / "native/bin/maturin", "build", "--quiet", "--release", "--locked", "--out", BUILD]
     environment = {"CARGO_TARGET_DIR": str(ROOT / "build/native-target"), "PYO3_PYTHON": sys.executable, **os.environ}
-    subprocess.run([*map(str, command), "-m", "native/Cargo.toml"], check=True, cwd=ROOT, env=environment)
+    subprocess.run([*map(str, command), "-m", str(MANIFEST)], check=True, cwd=ROOT, env=environment)
     (wheel,) = BUILD.glob("*.whl")
     for python in (Path(sys.executable), TOOLS / "fuzz/bin/python"):
         if python.exists():
             install = ["pip", "install", "--quiet", "--reinstall", "--no-deps", "--python", str(python), str(wheel)]
             subprocess.run([str(TOOLS / "uv/bin/uv"), *install], check=True, cwd=ROOT)
     return subprocess.run([sys.executable, "-c", _CHECK], check=False, cwd=ROOT).returncode
+
+
+def write_lock() -> None:
+    """Write Cargo.lock: the crates of crates.lock, from the registry that cargo uses on this machine."""
+    lock = MANIFEST.with_name("Cargo.lock")
+    lock.unlink(missing_ok=True)
+    subprocess.run(["cargo", "generate-lockfile", "--quiet", "--manifest-path", str(MANIFEST)], check=True)
+    source = re.search(r"^source = .*$", lock.read_text(), re.MULTILINE)
+    assert source is not None  # noqa: S101 - there are crates
+    lock.write_text(with_source(CRATES.read_text(), source[0]))
+
+
+def with_source(crates: str, source: str) -> str:
+    """Return the lock with a line that says where each crate with a checksum is from."""
+    return crates.replace("\nchecksum = ", f"\n{source}\nchecksum = ")
 
 
 if __name__ == "__main__":
