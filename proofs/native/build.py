@@ -21,11 +21,12 @@ _CHECK: Final = "from efo.protocol.native import DECODER; print(DECODER.detail);
 
 def main() -> int:
     """Build and install. Return the exit status: 0 also if there is no cargo."""
-    if shutil.which("cargo") is None:
+    cargo = shutil.which("cargo")
+    if cargo is None:
         print("native: there is no cargo (https://rustup.rs), so efo reads records by the Python step")
         return os.EX_OK
     shutil.rmtree(BUILD, ignore_errors=True)
-    write_lock()
+    write_lock(cargo)
     command = [TOOLS / "native/bin/maturin", "build", "--quiet", "--release", "--locked", "--out", BUILD]
     environment = {"CARGO_TARGET_DIR": str(ROOT / "build/native-target"), "PYO3_PYTHON": sys.executable, **os.environ}
     subprocess.run([*map(str, command), "-m", str(MANIFEST)], check=True, cwd=ROOT, env=environment)
@@ -37,11 +38,11 @@ def main() -> int:
     return subprocess.run([sys.executable, "-c", _CHECK], check=False, cwd=ROOT).returncode
 
 
-def write_lock() -> None:
+def write_lock(cargo: str) -> None:
     """Write Cargo.lock: the crates of crates.lock, from the registry that cargo uses on this machine."""
     lock = MANIFEST.with_name("Cargo.lock")
     lock.unlink(missing_ok=True)
-    subprocess.run(["cargo", "generate-lockfile", "--quiet", "--manifest-path", str(MANIFEST)], check=True)
+    subprocess.run([cargo, "generate-lockfile", "--quiet", "--manifest-path", str(MANIFEST)], check=True)
     source = re.search(r"^source = .*$", lock.read_text(), re.MULTILINE)
     assert source is not None  # noqa: S101 - there are crates
     lock.write_text(with_source(CRATES.read_text(), source[0]))
