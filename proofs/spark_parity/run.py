@@ -53,10 +53,11 @@ class Sources:
     def compare(self, cases: tuple[Case, ...] = CASES) -> Iterator[Result]:
         """Yield the result of each case. Those that add records come last."""
         for case in sorted(cases, key=lambda case: case.mode == "continuous"):
-            efo, kafka = self._ask("efo", case), self._ask("kafka", case)
+            efo, kafka = self.ask("efo", case), self.ask("kafka", case)
             yield Result(case, difference(case, efo, kafka), efo, kafka)
 
-    def _ask(self, source: str, case: Case) -> Answer:
+    def ask(self, source: str, case: Case) -> Answer:
+        """Return what a source does in a case. `source`: efo or kafka."""
         for attempt in range(MAX_RETRIES + 1):
             try:
                 return self._batch(source, case) if case.mode == "batch" else self._stream(source, case)

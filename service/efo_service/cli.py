@@ -266,7 +266,7 @@ _HELP: Final = {
         Kinesis does not report whether a consumer is in use, but leases do: those of living workers are refused, and
         with --yes those of which no lease tells anything, unless --force. Check the list before you confirm.
 
-        Example: efo consumers janitor --match "worker-*" --older-than 30
+        Example: efo consumers janitor "worker-*" --older-than 30
         """,
     "check-config": """
         Check the configuration, and print every setting with its resolved value.

@@ -105,8 +105,8 @@ def deregister(
 
 
 def janitor(
-    *,
     match: Annotated[str, Parameter(help='Names to deregister, as a shell pattern like "worker-*".')],
+    *,
     older_than: Annotated[float, Parameter(help="Minimum number of days since their registration.")] = 7.0,
     of: Application = CONFIGURED,
     yes: Yes = False,

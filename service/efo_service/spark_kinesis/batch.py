@@ -21,7 +21,8 @@ from efo.errors import ConfigurationError, EfoError, ResourceNotFoundError
 from efo_service.config.settings import Settings
 from efo_service.factories.kinesis import open_stream
 from efo_service.relay.object_store.url import StoreUrl, log_root
-from efo_service.spark.source.data_source import LogReader
+from efo_service.spark.errors import one_line_errors
+from efo_service.spark.source.log_reader import LogReader
 from efo_service.spark.source.planner import GrowingPlanner
 from efo_service.spark_kinesis.relay_thread import RelayThread
 
@@ -47,6 +48,7 @@ class KinesisReader(LogReader):
         """Leave out what executors do not need: they read the log."""
         return {**self.__dict__, "_settings": None}
 
+    @one_line_errors()
     def partitions(self) -> Sequence[InputPartition]:
         """Relay the records into the log, and plan the tasks. Raises EfoError."""
         if self._settings is None:

@@ -19,15 +19,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from pyspark.sql.datasource import DataSourceReader
-from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
 from efo.errors import ConfigurationError, EfoError
 from efo_service.spark.errors import one_line_errors
+from efo_service.spark.source.api import ReadLimit, check_version
 from efo_service.spark.source.bounds import LATEST, AtTime
 from efo_service.spark.source.data_source import LogStreamReader
 from efo_service.spark.source.log_data_source import LogDataSource
-from efo_service.spark.source.offsets import TopicPartition, lag
+from efo_service.spark.source.offsets import TopicPartition, lag, to_json
 from efo_service.spark.source.options import Options
 from efo_service.spark.source.planner import GrowingPlanner, Planner
 
@@ -72,6 +72,7 @@ class KinesisDataSource(LogDataSource):
         """Return a stream reader. Its first call raises what is wrong, see EfoDataSource."""
         try:
             self._check_schema(schema)
+            check_version(self._options.names)
             return KinesisStreamReader(*self._options.for_stream())
         except EfoError as error:
             return KinesisStreamReader(None, error)
@@ -85,6 +86,20 @@ def _exit_at_sigterm() -> None:
 
 def _exit(number: int, _frame: object) -> NoReturn:
     sys.exit(128 + number)
+
+
+def _refuse_service(root: Path, topic: str) -> None:
+    """Raise ConfigurationError if a service writes this log: its relay and that of the query would fence each other."""
+    from efo_service.relay.storage import lock  # noqa: PLC0415 - not in executors
+    from efo_service.spark_kinesis.options import LEASES  # noqa: PLC0415 - the same
+
+    for path in () if (root / LEASES).exists() else (root / topic).glob("*/writer.lock"):
+        try:
+            lock(path, wait=False).close()
+        except BlockingIOError:
+            raise ConfigurationError(
+                f'a running service writes the log {root}: read it with format("efo"), or name another log'
+            ) from None
 
 
 class KinesisStreamReader(LogStreamReader):
@@ -121,9 +136,19 @@ class KinesisStreamReader(LogStreamReader):
         self._catching_up = self._running().catch_up()
 
     @one_line_errors()
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Return the end of the next micro-batch. A run of AvailableNow waits here for the relay."""
+    def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:
+        """Return the end of the next micro-batch. A run of AvailableNow waits here for the relay.
+
+        Spark 4.0 and 4.1 do not tell which run is one of AvailableNow. So there every run waits: its first micro-batch
+        holds all that was in the stream at its start.
+        """
         relay = self._running()
+        if start is None:
+            return (
+                to_json(self._end_of_run(relay, relay.catch_up(), None))
+                if self._is_first_call()
+                else super().latestOffset()
+            )
         if self._catching_up is not None:
             self._available_now_end = self._end_of_run(relay, self._catching_up, self._from_checkpoint(start))
         return super().latestOffset(start, limit)
@@ -152,6 +177,8 @@ class KinesisStreamReader(LogStreamReader):
                 raise RuntimeError("offsets are planned in the process that has the settings")
             path = self._settings.leases.path
             root = self._settings.relay.log_root
+            if isinstance(root, Path):
+                _refuse_service(root, self._settings.topic)
             self._relay = RelayThread(self._settings, path.parent if isinstance(root, Path) else None)
             _exit_at_sigterm()
             self._relay.start()
@@ -159,19 +186,22 @@ class KinesisStreamReader(LogStreamReader):
         return self._relay
 
     def _end_of_run(
-        self, relay: RelayThread, catching_up: CatchingUp, begin: Mapping[TopicPartition, int]
+        self, relay: RelayThread, catching_up: CatchingUp, begin: Mapping[TopicPartition, int] | None
     ) -> dict[TopicPartition, int]:
-        """Wait until the log holds all that the run is to read, or a part of it that is new; return its end."""
+        """Wait until the log holds all that the run is to read, or a part of it that is new; return its end.
+
+        `begin`: None if it is not known; then all is waited for.
+        """
         while True:
             is_done = catching_up.done.wait(_POLL)  # before the log's end is read, which then includes everything
             relay.check()
             if catching_up.bound is None:
                 continue
-            end = self._end_before(catching_up.bound, begin)
+            end = self._end_before(catching_up.bound, begin or {})
             if is_done:
                 self._catching_up = None
                 return end
-            if lag(begin, end):
+            if begin is not None and lag(begin, end):
                 return end
 
     def _end_before(self, bound: float, begin: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:

@@ -21,6 +21,7 @@ from efo_service.relay.object_store.url import StoreUrl
 from efo_service.spark.source import subscription
 from efo_service.spark.source.bounds import ENDING, STARTING, AtTime
 from efo_service.spark.source.options import NAMES, Options, parse_options, root_of
+from efo_service.spark_kinesis.other_connectors import hint
 
 _SETTINGS: Final[Mapping[str, str]] = {
     "stream": "kinesis.stream",
@@ -180,7 +181,8 @@ def parse(arguments: Mapping[str, str], environ: Mapping[str, str]) -> KinesisOp
         if name.startswith(_PREFIX):
             _set(tables, _setting(name), text)
         elif own.get(name) in _SETTINGS:
-            _set(tables, _SETTINGS[own[name]], text)
+            is_time = name == "initialposition" and text.strip().isdecimal()
+            _set(tables, _SETTINGS[own[name]], _iso(text) if is_time else text)
         elif name in own:
             logs[name] = text
         elif name in others:
@@ -232,6 +234,10 @@ def _hint(name: str, own: Mapping[str, str], others: Mapping[str, str]) -> str:
     if name in {option.lower() for option in subscription.OPTIONS}:
         return "a query reads the whole stream that the option stream names: remove it"
     known = {**own, **others}
+    if (elsewhere := hint(name)) is not None:
+        return elsewhere
+    if (plain := name.removeprefix("kinesis.")) in known:
+        return f"here it is {known[plain]}"
     close = get_close_matches(name, known, 1)
     names = f'{", ".join((*_SETTINGS, "log"))}, efo.<table>.<key>, and those of format("efo")'
     return f"did you mean {known[close[0]]}?" if close else f"the options are {names}"
@@ -258,6 +264,13 @@ def _messages(error: ValidationError) -> list[str]:
         else:
             result.append(f"{name}: {detail['msg'].removeprefix('Value error, ')}")
     return result
+
+
+def _iso(milliseconds: str) -> str:
+    try:
+        return datetime.fromtimestamp(int(milliseconds) / 1000, UTC).isoformat()
+    except (ValueError, OverflowError, OSError):
+        return milliseconds  # refused as a position
 
 
 def _milliseconds(bound: object) -> int | None:

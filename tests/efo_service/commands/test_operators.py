@@ -217,7 +217,7 @@ def test_consumers_are_registered_listed_and_deregistered(kinesis, efo, capsys):
     )
     assert call(["consumers", "list"]) == Exit.OK
     assert "billing" in capsys.readouterr().out
-    assert efo("consumers", "janitor", "--match", "*", "--older-than", "1", "--yes")[1] == {"deregistered": []}
+    assert efo("consumers", "janitor", "*", "--older-than", "1", "--yes")[1] == {"deregistered": []}
     assert efo("consumers", "janitor", "--match", "*", "--older-than", "0")[0] == Exit.USAGE
     for command in (("janitor", "--match", "*", "--older-than", "0"), ("deregister", "billing"), ("deregister", "efo")):
         code, output, stderr = efo("consumers", *command, "--yes")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import signal
+import time
 from collections import Counter
 
 import pytest
@@ -17,6 +18,7 @@ from efo.errors import ConfigurationError, ResourceNotFoundError
 from efo.kinesis.aws.client import open_kinesis
 from efo.testing import FakeSettings
 from efo.testing.thread import FakeKinesisThread
+from efo_service.relay.log.partition_writer import open_partition
 from efo_service.spark.source.options import COLUMNS
 from efo_service.spark_kinesis.data_source import KinesisDataSource, KinesisStreamReader
 from proofs.local_servers.object_stores import BUCKET, ENVIRONMENT, running, serve_versitygw
@@ -104,6 +106,42 @@ def test_available_now_reads_what_was_there_at_its_start_over_a_reshard(fake, so
         assert run.read() == Counter(range(200, 400))
     finally:
         stop(run.reader)
+
+
+def test_a_run_on_a_spark_that_does_not_tell_its_trigger_begins_with_all_that_is_there(fake, source, tmp_path):
+    """Spark 4.0 and 4.1: a run of AvailableNow asks once for the end, any other again and again."""
+    put(fake, range(200))
+    reader = source(log=str(tmp_path / "log")).streamReader(SCHEMA)
+    try:
+        end = reader.latestOffset()
+        assert values(reader, reader.partitions(reader.initialOffset(), end)) == Counter(range(200))
+        put(fake, range(200, 250))
+        found: Counter[int] = Counter()
+        while sum(found.values()) < 50:
+            before, end = end, reader.latestOffset()
+            found += values(reader, reader.partitions(before, end))
+        assert found == Counter(range(200, 250))
+    finally:
+        stop(reader)
+    put(fake, range(250, 300))
+    again = source(log=str(tmp_path / "log")).streamReader(SCHEMA)
+    try:
+        assert values(again, again.partitions(end, again.latestOffset())) == Counter(range(250, 300))
+    finally:
+        stop(again)
+
+
+def test_the_log_of_a_running_service_is_refused_with_the_format_that_reads_it(fake, source, tmp_path):
+    writer = open_partition(tmp_path / "log", "orders", "orders", "shardId-000000000000", time.time)
+    reader = source(log=str(tmp_path / "log")).streamReader(SCHEMA)
+    with pytest.raises(ConfigurationError, match=r'a running service writes the log .*: read it with format\("efo"\)'):
+        reader.initialOffset()
+    writer.close()
+    later = source(log=str(tmp_path / "log")).streamReader(SCHEMA)
+    try:
+        later.initialOffset()  # the service is gone
+    finally:
+        stop(later)
 
 
 def test_two_queries_share_one_log(fake, source, tmp_path):

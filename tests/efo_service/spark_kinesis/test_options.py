@@ -7,10 +7,14 @@ import pytest
 from efo.errors import ConfigurationError
 from efo.model import Position
 from efo_service.spark.source.bounds import EARLIEST, LATEST, AtTime
-from efo_service.spark_kinesis.options import parse
+from efo_service.spark.source.options import NAMES
+from efo_service.spark_kinesis.options import _SETTINGS, parse
+from efo_service.spark_kinesis.other_connectors import HERE
+from tests.paths import ROOT
 
 LOG = {"stream": "orders", "log": "/var/lib/efo/log"}
 NOW = 1_800_000_000.0
+PAGE = (ROOT / "docs" / "spark-kinesis.md").read_text()
 
 
 def stream_of(**options: str):
@@ -158,3 +162,42 @@ def test_a_batch_without_times_reads_what_is_there_now(tmp_path):
 def test_what_a_batch_cannot_have_is_refused(tmp_path, options, message):
     with pytest.raises(ConfigurationError, match=message):
         batch_of(tmp_path, **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("startingPosition", "here it is initialPosition"),
+        ("kinesis.startingPosition", "here it is initialPosition"),
+        ("kinesis.streamName", "here it is stream"),
+        ("streamARN", "here it is stream"),
+        ("kinesis.region", "here it is region"),
+        ("kinesis.consumerType", "here it is readMode"),
+        ("maxRecordsPerFetch", "here it is maxOffsetsPerTrigger"),
+        ("kinesis.executor.maxFetchRecordsPerShard", "here it is maxOffsetsPerTrigger"),
+        ("awsSecretKey", "credentials come from where AWS's own libraries look for them"),
+        ("shardFetchInterval", "efo paces its own reads"),
+    ],
+)
+def test_an_option_of_another_connector_is_told_by_its_name_here(name, message):
+    with pytest.raises(ConfigurationError, match=f"has no option '{name}': {message}"):
+        parse({**LOG, name: "x"}, {})
+
+
+def test_each_option_that_another_connector_is_told_exists_here():
+    for option in set(HERE.values()):
+        assert option in {*_SETTINGS, *NAMES}
+        assert all(name in PAGE for name in HERE)
+
+
+def test_a_position_may_be_in_milliseconds_or_iso():
+    times = [
+        stream_of(initialPosition=text)[0].consumer.position for text in ("1700000000500", "2023-11-14T22:13:20.5Z")
+    ]
+    assert times == [Position.at_timestamp(1_700_000_000.5)] * 2
+
+
+@pytest.mark.parametrize("text", ["9" * 30, "17:00"])
+def test_a_position_that_is_no_time_is_refused(text):
+    with pytest.raises(ConfigurationError, match="initialPosition"):
+        stream_of(initialPosition=text)

@@ -138,7 +138,11 @@ def _no_topic(root: Path, topic: str) -> str:
     missing = f"the log {root} has no topic {topic!r}"
     with os_errors("look at", root):
         if not root.exists():
-            return f"{missing}: this machine has no such directory; start the relay that writes it, or check the path"
+            below = (
+                "" if root.is_absolute() else f" in {Path.cwd()}, where a relative path begins: give an absolute one"
+            )
+            where = f"this machine has no such directory{below}"
+            return f"{missing}: {where}; start the relay that writes it, or check the path"
         if not root.is_dir():
             return f"{missing}: it is a file, and a log is a directory; check the path"
         if (root / CATALOG).exists():

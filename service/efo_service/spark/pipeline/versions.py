@@ -12,8 +12,10 @@ from typing import Final
 from efo.errors import ConfigurationError
 from efo_service.spark.pipeline.settings import PipelineSettings
 
-SOURCE_NEEDS: Final = (4, 2)
-"""Before this version of Spark, a Python source cannot limit a micro-batch, which format("efo") does."""
+SOURCE_NEEDS: Final = (4, 0)
+"""Spark has Python sources, which format("efo") is, since this version."""
+LIMIT_NEEDS: Final = (4, 2)
+"""Before this version of Spark, a Python source cannot limit a micro-batch."""
 _BUILD: Final = re.compile(r"(delta-spark_|iceberg-spark-runtime-)(\d+\.\d+)_2\.\d+")
 """The name of a build, in Maven coordinates and in the name of a jar: its format, and its version of Spark."""
 
@@ -27,8 +29,12 @@ def check_versions(version: str, settings: PipelineSettings) -> None:
     if settings.kafka is None and (major, minor) < SOURCE_NEEDS:
         raise ConfigurationError(
             f'[pipeline] source = "efo" needs Spark {SOURCE_NEEDS[0]}.{SOURCE_NEEDS[1]} or newer, but this is Spark'
-            f" {version}, in which Python sources cannot limit a micro-batch: relay to Kafka and set"
-            ' source = "kafka", or install a newer PySpark'
+            f' {version}: relay to Kafka and set source = "kafka", or install a newer PySpark'
+        )
+    if settings.kafka is None and settings.max_records is not None and (major, minor) < LIMIT_NEEDS:
+        raise ConfigurationError(
+            f"[pipeline] max_records needs Spark {LIMIT_NEEDS[0]}.{LIMIT_NEEDS[1]} or newer, but this is Spark"
+            f" {version}, in which a Python source cannot limit a micro-batch: remove it, or install a newer PySpark"
         )
     for package in _packages(settings):
         found = _BUILD.search(package)

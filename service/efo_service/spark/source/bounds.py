@@ -14,6 +14,7 @@ from typing import Any, Final
 from efo.errors import ConfigurationError
 from efo_service.spark.source.offsets import TopicPartition, from_json, parse_json
 from efo_service.spark.source.subscription import TopicSelection
+from efo_service.times import parse_time
 
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -23,6 +24,9 @@ STARTING: Final = ("startingTimestamp", "startingOffsetsByTimestamp", "startingO
 ENDING: Final = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
 """The options of each bound, the strongest first."""
 STRATEGY: Final = "startingOffsetsByTimestampStrategy"
+_TIMES: Final = "milliseconds since 1970-01-01T00:00:00Z, or a time with its zone like 2026-01-31T12:00:00Z"
+_MAX_DIGITS: Final = 19
+"""Numbers of more digits may not fit 64 bits."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,14 @@ OffsetBound = int | Mapping[TopicPartition, int] | AtTime
 
 Partitions that are not named then start at EARLIEST and end at LATEST.
 """
+
+
+def check_order(starting: OffsetBound | None, ending: OffsetBound | None) -> None:
+    """Raise ConfigurationError for a time of the start that is after that of the end."""
+    if not (isinstance(starting, AtTime) and isinstance(ending, AtTime)):
+        return
+    if isinstance(starting.times, int) and isinstance(ending.times, int) and starting.times > ending.times:
+        raise ConfigurationError(f"{starting.option} is after {ending.option}: nothing can be between them")
 
 
 def names_latest(bound: OffsetBound | None) -> bool:
@@ -79,9 +91,9 @@ def _bound(
 ) -> OffsetBound | None:
     for_all, for_each, offsets = names
     if text := values.get(for_all, "").strip():
-        if not (text.isascii() and text.isdecimal() and int(text[:20]) < 2**63):
-            raise ConfigurationError(f"{for_all}={text[:200]!r}: expected milliseconds since 1970-01-01T00:00:00Z")
-        return AtTime(for_all, int(text), or_latest)
+        if (time := _time(text)) is None:
+            raise ConfigurationError(f"{for_all}={text[:200]!r}: expected {_TIMES}")
+        return AtTime(for_all, time, or_latest)
     if text := values.get(for_each, "").strip():
         times = _times(for_each, text)
         _check_names(for_each, times, subscription)
@@ -90,7 +102,7 @@ def _bound(
     match text.lower():
         case "":
             return None
-        case "earliest" if offsets == STARTING[2]:
+        case "earliest":
             return EARLIEST
         case "latest":
             return LATEST
@@ -99,17 +111,25 @@ def _bound(
     return found
 
 
+def _time(value: object) -> int | None:
+    """Return milliseconds since the epoch, from such a number or an ISO time with its zone; None if it is neither."""
+    text = str(value) if type(value) in {int, str} else ""
+    if text.isascii() and text.isdecimal():
+        return int(text) if len(text) < _MAX_DIGITS else None
+    at = None if text.startswith("-") else parse_time(text, 0.0)
+    return None if at is None else round(at * 1000)
+
+
 def _times(option: str, text: str) -> dict[TopicPartition, int]:
     try:
         value: Any = json.loads(text)
-        times = from_json(value)
-        if times and all(type(time) is int and 0 <= time < 2**63 for time in times.values()):
-            return times
-    except (ValueError, AttributeError, RecursionError):
+        times = {partition: _time(time) for partition, time in from_json(value).items()}
+        if times and None not in times.values():
+            return {partition: time for partition, time in times.items() if time is not None}
+    except (ValueError, AttributeError, TypeError, RecursionError):
         pass
     raise ConfigurationError(
-        f'{option}={text[:200]!r} is invalid: expected JSON like {{"topic": {{"0": 1700000000000}}}}, in milliseconds'
-        " since 1970-01-01T00:00:00Z"
+        f'{option}={text[:200]!r} is invalid: expected JSON like {{"topic": {{"0": 1700000000000}}}}, each {_TIMES}'
     )
 
 

@@ -11,34 +11,31 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from math import inf
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import (
-    DataSourceReader,
-    DataSourceStreamReader,
-    Filter,
-    InputPartition,
-)
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    ReadMinRows,
-    SupportsTriggerAvailableNow,
-)
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from efo.errors import ConfigurationError, EfoError
 from efo_service.relay.errors import SegmentMissingError, SinkError
 from efo_service.spark.errors import one_line_errors
+from efo_service.spark.source.api import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+    check_version,
+)
 from efo_service.spark.source.bounds import EARLIEST, ENDING, LATEST, names_latest
 from efo_service.spark.source.checkpoint import checkpoint_offsets
-from efo_service.spark.source.filters import is_useful, narrowed
 from efo_service.spark.source.log_data_source import LogDataSource
+from efo_service.spark.source.log_reader import FilteringLogReader, LogReader
 from efo_service.spark.source.offsets import TopicPartition, lag, limit_rows, ranges, to_json
 from efo_service.spark.source.options import Options, parse_options
 from efo_service.spark.source.planner import Planner
@@ -73,6 +70,7 @@ class EfoDataSource(LogDataSource):
         self._check_batch(schema)
         if names_latest(self._options.starting):
             raise ConfigurationError(f"startingOffsets cannot be latest ({LATEST}) for read: it would read nothing")
+        check_version(self._options.names)
         return FilteringLogReader(self._options) if self._options.filters else LogReader(self._options)
 
     def streamReader(self, schema: StructType) -> LogStreamReader:
@@ -85,49 +83,10 @@ class EfoDataSource(LogDataSource):
             self._check_schema(schema)
             if names := self._options.names.intersection({*ENDING, "pushDownFilters"}):
                 raise ConfigurationError(f"{min(names)} is for read, not for readStream: remove it")
+            check_version(self._options.names)
             return LogStreamReader(self._options)
         except EfoError as error:
             return LogStreamReader(error)
-
-
-class LogReader(Shipped, DataSourceReader):
-    """Reads the log once, from startingOffsets (default: earliest) to endingOffsets (default: latest)."""
-
-    def __init__(self, options: Options, plan: Callable[[Options], Planner] = Planner) -> None:
-        self._planner = plan(options)
-        self._filters: tuple[Filter, ...] = ()
-
-    @one_line_errors()
-    def partitions(self) -> Sequence[InputPartition]:
-        """Plan the tasks. Raises ConfigurationError for a start beyond the end, as Spark's Kafka source."""
-        options = self._planner.options
-        starting = EARLIEST if options.starting is None else options.starting
-        ending = LATEST if options.ending is None else options.ending
-        start = self._planner.resolve(starting, others=EARLIEST)
-        end = self._planner.resolve(ending, others=LATEST)
-        for tp in sorted(end):
-            if start[tp] > end[tp]:
-                raise ConfigurationError(
-                    f"partition {tp.partition} of {tp.topic} starts at offset {start[tp]}, beyond its end {end[tp]}"
-                )
-        return self._planner.tasks(narrowed(ranges(start, end), self._filters))
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read the records of one task."""
-        return self._planner.batches(partition)
-
-
-class FilteringLogReader(LogReader):
-    """Reads the log once, without records that the query's filters leave out.
-
-    It is a class of its own since Spark fails a query whose reader has this method, unless the session has
-    `spark.sql.python.filterPushdown.enabled`.
-    """
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Keep the filters that can leave out records. Spark evaluates all of them, too."""
-        self._filters = tuple(filter(is_useful, filters))
-        return filters
 
 
 class LogStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -139,6 +98,8 @@ class LogStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableN
     def __init__(self, options: Options | EfoError, clock: Callable[[], float] = time.monotonic) -> None:
         self._options = options
         self._available_now_end: dict[TopicPartition, int] | None = None
+        self._was_asked = False
+        self._first_start: dict[TopicPartition, int] | None = None
         self._clock = clock
         self._triggered_at = -inf
 
@@ -151,12 +112,15 @@ class LogStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableN
     @one_line_errors()
     def initialOffset(self) -> dict[str, Any]:
         """Return the offsets at which a query without a checkpoint starts."""
-        starting = self._planner.options.starting
-        offsets = to_json(self._planner.resolve(LATEST if starting is None else starting, others=EARLIEST))
+        offsets = to_json(self._start() if self._first_start is None else self._first_start)
         # Otherwise retention could delete records that the first batch still has to read. Spark calls this again when
         # a query restarts within its first batch, which keeps its first start: so committed offsets never advance here.
         self._commit(self._not_beyond_committed(offsets))
         return offsets
+
+    def _start(self) -> dict[TopicPartition, int]:
+        starting = self._planner.options.starting
+        return self._planner.resolve(LATEST if starting is None else starting, others=EARLIEST)
 
     def _not_beyond_committed(self, offsets: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
         options = self._planner.options
@@ -183,10 +147,34 @@ class LogStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableN
         self._available_now_end = self._planner.latest()
 
     @one_line_errors()
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Return the end of the next micro-batch."""
-        begin = self._from_checkpoint(start)
+    def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:
+        """Return the end of the next micro-batch. Spark 4.0 and 4.1 do not say where it starts, and have no limits."""
+        if start is None:
+            self._is_first_call()
+            return to_json(self._planner.latest())
         end = self._planner.latest() if self._available_now_end is None else self._available_now_end
+        begin = self._from_checkpoint(start)
+        self._refuse_beyond(begin, end)
+        end = {tp: max(end.get(tp, 0), begin.get(tp, 0)) for tp in {**begin, **end}}
+        if isinstance(limit, ReadMaxRows | ReadMinRows) and self._waits(lag(begin, end)):
+            return start
+        return to_json(limit_rows(begin, end, limit.max_rows) if isinstance(limit, ReadMaxRows) else end)
+
+    def _is_first_call(self) -> bool:
+        """Return whether Spark 4.0 or 4.1 asks for an end for the first time.
+
+        It does that before it asks for the start, which must not be after it: so the start is looked for now. A query
+        that has a checkpoint does not need it.
+        """
+        if self._was_asked:
+            return False
+        self._was_asked = True
+        with suppress(EfoError):  # initialOffset raises it, if Spark asks
+            self._first_start = self._start()
+        return True
+
+    def _refuse_beyond(self, begin: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> None:
+        """Raise SegmentMissingError if this query has read beyond the end of the log."""
         for tp, offset in begin.items():
             if end.get(tp, 0) < offset and self._planner.options.fail_on_data_loss:
                 raise SegmentMissingError(
@@ -194,10 +182,6 @@ class LogStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableN
                     f" to {offset}: the log was replaced, or the checkpoint is of another source, such as Kafka. Use a"
                     " new checkpoint, or set failOnDataLoss=false to wait"
                 )
-        end = {tp: max(end.get(tp, 0), begin.get(tp, 0)) for tp in {**begin, **end}}
-        if isinstance(limit, ReadMaxRows | ReadMinRows) and self._waits(lag(begin, end)):
-            return start
-        return to_json(limit_rows(begin, end, limit.max_rows) if isinstance(limit, ReadMaxRows) else end)
 
     def _waits(self, rows: int) -> bool:
         """Return whether these records wait for more (minOffsetsPerTrigger, maxTriggerDelay).
@@ -224,7 +208,10 @@ class LogStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableN
     @one_line_errors()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Plan the tasks of one micro-batch."""
-        return self._planner.tasks(ranges(self._from_checkpoint(start), self._from_checkpoint(end)))
+        first, last = self._from_checkpoint(start), self._from_checkpoint(end)
+        if any(last.get(tp, 0) < offset for tp, offset in first.items()):  # only where latestOffset knows no start
+            self._refuse_beyond(first, self._planner.latest())
+        return self._planner.tasks(ranges(first, last))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read the records of one task."""

@@ -17,7 +17,15 @@ from efo_service.relay.log.reader_offsets import check_reader
 from efo_service.relay.object_store.url import StoreUrl, log_root
 from efo_service.relay.readable import ReadableLog, open_readable
 from efo_service.spark.source import subscription
-from efo_service.spark.source.bounds import ENDING, STARTING, STRATEGY, OffsetBound, ending_bound, starting_bound
+from efo_service.spark.source.bounds import (
+    ENDING,
+    STARTING,
+    STRATEGY,
+    OffsetBound,
+    check_order,
+    ending_bound,
+    starting_bound,
+)
 from efo_service.spark.source.subscription import TopicSelection, parse_subscription
 
 COLUMNS: Final[Mapping[str, str]] = {
@@ -119,11 +127,13 @@ def parse_options(arguments: Mapping[str, str]) -> Options:
         raise ConfigurationError(f"minOffsetsPerTrigger={min_rows} is above maxOffsetsPerTrigger={max_rows}")
     if "maxTriggerDelay" in values and min_rows is None:
         raise ConfigurationError("maxTriggerDelay has no effect without minOffsetsPerTrigger: remove it")
+    starting, ending = starting_bound(values, read), ending_bound(values, read)
+    check_order(starting, ending)
     return Options(
         log=_log(values),
         subscription=read,
-        starting=starting_bound(values, read),
-        ending=ending_bound(values, read),
+        starting=starting,
+        ending=ending,
         max_rows=max_rows,
         min_rows=min_rows,
         trigger_delay=_duration("maxTriggerDelay", values, DEFAULT_TRIGGER_DELAY),

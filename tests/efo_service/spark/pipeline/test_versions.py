@@ -48,12 +48,20 @@ def test_packages_of_another_spark_are_refused(changes, message) -> None:
         check_versions("4.3.0", settings(**changes))
 
 
-def test_the_log_needs_a_spark_whose_python_sources_have_limits() -> None:
+def test_the_log_needs_a_spark_with_python_sources() -> None:
     with pytest.raises(
-        ConfigurationError, match=r'source = "efo" needs Spark 4\.2 or newer, but this is Spark 4\.1\.4'
+        ConfigurationError, match=r'source = "efo" needs Spark 4\.0 or newer, but this is Spark 3\.5\.9'
     ):
-        check_versions("4.1.4", settings())
-    check_versions("4.1.4", settings(kafka={"subscribe": "orders"}))
+        check_versions("3.5.9", settings())
+    check_versions("3.5.9", settings(kafka={"subscribe": "orders"}))
+    check_versions("4.0.0", settings())
+
+
+def test_a_limit_needs_a_spark_that_has_limits() -> None:
+    with pytest.raises(ConfigurationError, match=r"max_records needs Spark 4\.2 or newer, but this is Spark 4\.1\.4"):
+        check_versions("4.1.4", settings(max_records=10))
+    check_versions("4.1.4", settings(max_records=10, kafka={"subscribe": "orders"}))
+    check_versions("4.2.0", settings(max_records=10))
 
 
 def test_the_version_ten_is_newer_than_two() -> None:

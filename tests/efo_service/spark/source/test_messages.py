@@ -59,6 +59,13 @@ def test_a_missing_topic_fails_before_the_query_starts(log) -> None:
         EfoDataSource({"path": str(log.root), "subscribe": "payments"}).schema()
 
 
+def test_a_relative_path_is_told_to_be_one(monkeypatch, tmp_path) -> None:
+    """Under Spark Connect it is relative to the directory of the server."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(TopicNotFoundError, match=f"no such directory in {tmp_path}, where a relative path begins"):
+        EfoDataSource({"path": "var/log", "subscribe": "orders"}).schema()
+
+
 def message_of(work) -> str:
     """Return all that a user sees of the exception."""
     with pytest.raises(Exception) as raised:  # noqa: PT011 - whatever Spark raises
@@ -77,7 +84,7 @@ def test_an_error_is_one_line_for_the_user(spark, log, tmp_path) -> None:
     assert message_of(lambda: ended.load(str(log.root)).collect()) == (
         "An exception was thrown from the Python worker:\nefo_service.relay.errors.SegmentMissingError: offsets 5 to 6"
         f" are missing in {log.root}/orders/0: restore their segments, or read without these records with"
-        " failOnDataLoss=false"
+        " failOnDataLoss=false (without Spark: allow_gaps=True, --allow-gaps)"
     )
     writer = spark.range(1).write.format("efo").mode("append")
     assert message_of(lambda: writer.save(str(tmp_path))) == (

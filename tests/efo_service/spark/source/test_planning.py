@@ -2,6 +2,7 @@
 
 import json
 import logging
+from types import SimpleNamespace
 
 import pytest
 from pyspark.sql.datasource import (
@@ -16,10 +17,13 @@ from pyspark.sql.datasource import (
 )
 
 from efo.errors import ConfigurationError
-from efo_service.relay.errors import LogIncompleteError, LogOwnerError
+from efo_service.relay.errors import LogIncompleteError, LogOwnerError, SegmentMissingError
 from efo_service.relay.log.segments import list_segments
-from efo_service.spark.source.data_source import FilteringLogReader, LogReader, LogStreamReader
-from efo_service.spark.source.options import parse_options
+from efo_service.spark.source import api
+from efo_service.spark.source.api import check_version
+from efo_service.spark.source.data_source import EfoDataSource, LogStreamReader
+from efo_service.spark.source.log_reader import FilteringLogReader, LogReader
+from efo_service.spark.source.options import COLUMNS, parse_options
 
 
 @pytest.fixture
@@ -230,3 +234,64 @@ def test_a_run_of_what_is_there_now_waits_for_nothing(log) -> None:
     log.grow(0, 1)
     stream.reader.prepareForTriggerAvailableNow()
     assert stream.next() == 4
+
+
+# --- Spark 4.0 and 4.1 ------------------------------------------------------------------------------------------
+
+
+def test_a_spark_without_limits_asks_for_the_end_first_and_gets_a_start_that_is_not_after_it(log) -> None:
+    log.grow(0, 3)
+    reader = LogStreamReader(options_of(log))  # from the latest record
+    end = reader.latestOffset()
+    log.grow(0, 4)
+    assert (end, reader.initialOffset()) == ({"orders": {"0": 3}}, {"orders": {"0": 3}})
+    assert reader.latestOffset() == {"orders": {"0": 7}}
+    (task,) = reader.partitions(end, reader.latestOffset())
+    assert [(one.start, one.end) for one in task.ranges] == [(3, 7)]
+
+
+def test_a_first_batch_that_is_planned_again_after_a_restart_is_empty_and_no_loss(log) -> None:
+    """The start is the latest offset of then, and the end is what Spark has stored."""
+    log.grow(0, 3)
+    end = LogStreamReader(options_of(log)).latestOffset()
+    log.grow(0, 4)
+    again = LogStreamReader(options_of(log))
+    assert list(again.partitions(again.initialOffset(), end)) == []
+
+
+def test_a_log_that_was_replaced_is_an_error_where_only_the_planning_knows_the_start(log) -> None:
+    log.grow(0, 3)
+    reader = LogStreamReader(options_of(log))
+    with pytest.raises(SegmentMissingError, match="ends at offset 3, but this query has read to 9"):
+        reader.partitions({"orders": {"0": 9}}, reader.latestOffset())
+    lenient = LogStreamReader(options_of(log, failOnDataLoss="false"))
+    assert list(lenient.partitions({"orders": {"0": 9}}, lenient.latestOffset())) == []
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "version", "needed"),
+    [
+        ("maxOffsetsPerTrigger", "5", "4.1.4", "4.2"),
+        ("minOffsetsPerTrigger", "5", "4.0.0", "4.2"),
+        ("maxTriggerDelay", "5s", "4.1.0.dev1", "4.2"),
+        ("pushDownFilters", "true", "4.0.5", "4.1"),
+    ],
+)
+def test_an_option_that_this_spark_cannot_do_is_refused_by_its_name(option, value, version, needed) -> None:
+    with pytest.raises(
+        ConfigurationError, match=f"{option} needs Spark {needed} or newer, but this is Spark {version}"
+    ):
+        check_version(frozenset({option, "subscribe"}), version)
+    check_version(frozenset({"subscribe", "startingOffsets"}), version)
+    check_version(frozenset({option}), "4.10.0")
+
+
+def test_the_readers_ask_for_the_version(log, monkeypatch) -> None:
+    monkeypatch.setattr(api.check_version, "__defaults__", ("4.0.5",))
+    log.grow(0, 3)
+    where = {"path": str(log.root), "subscribe": log.topic}
+    schema = SimpleNamespace(names=[name for name in COLUMNS if name != "headers"])
+    with pytest.raises(ConfigurationError, match=r"pushDownFilters needs Spark 4\.1"):
+        EfoDataSource({**where, "pushDownFilters": "true"}).reader(schema)
+    with pytest.raises(ConfigurationError, match=r"maxOffsetsPerTrigger needs Spark 4\.2"):
+        EfoDataSource({**where, "maxOffsetsPerTrigger": "3"}).streamReader(schema).latestOffset()

@@ -1,0 +1,168 @@
+"""What runs on one version of Spark, in a process of its own: `python -m proofs.spark_versions.child PART DIRECTORY`.
+
+Each row is a line of JSON: its name, and what was done.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from efo.errors import EfoError
+from efo.model import Record
+from efo.testing import FakeKinesisThread, FakeSettings
+from efo_service.relay.log.partition_writer import open_partition
+from efo_service.spark.pipeline.pipeline import run_pipeline
+from efo_service.spark.pipeline.settings import PipelineSettings
+from efo_service.spark.session import spark_session
+from proofs.spark_parity.cases import CASES
+from proofs.spark_parity.records import write_log
+from proofs.spark_parity.run import Sources, reason
+
+EVENTS: Final = 300
+"""The records of the pipeline, and of the query that is killed, at its start."""
+_STREAM: Final = "orders"
+
+
+def main(part: str, directory: Path) -> None:
+    """Run a part, and print its rows."""
+    for name, did in PARTS[part](directory):
+        sys.stdout.write(json.dumps({"row": name, **did}) + "\n")
+        sys.stdout.flush()
+
+
+def parity(directory: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield what format("efo") does in each case of `make spark-parity`."""
+    root = directory / "log"
+    write_log(root)
+    with spark_session("spark versions", quick=True) as spark:
+        sources = Sources(spark, root, "")
+        for case in sorted(CASES, key=lambda case: case.mode == "continuous"):
+            answer = sources.ask("efo", case)
+            rows = hashlib.sha256(repr(answer.rows).encode()).hexdigest()[:12]
+            did = {"refused": answer.refused} if answer.refused else {"rows": len(answer.rows), "digest": rows}
+            yield f"{case.option}: {case.name}", did
+        yield "pushDownFilters: a batch", _did(lambda: _filtered(spark, root))
+
+
+def _filtered(spark: Any, root: Path) -> int:
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    frame = spark.read.format("efo").option("subscribe", _STREAM).option("pushDownFilters", "true").load(str(root))
+    return int(frame.filter("offset >= 390").count())
+
+
+def _did(run: Any) -> dict[str, Any]:
+    try:
+        return {"rows": run()}
+    except Exception as error:  # noqa: BLE001 - it is the row
+        return {"refused": reason(error)}
+
+
+def kinesis(directory: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield what runs of format("kinesis") read: each all that was put before it, and once."""
+    with FakeKinesisThread(settings=FakeSettings(consumer_creating=0.0)) as fake:
+        fake.create_stream(_STREAM, shards=2)
+        os.environ.update(fake.environment)
+        with spark_session("spark versions", quick=True) as spark:
+            for number, count in enumerate((100, 50, 0), 1):
+                fake.put_many(_STREAM, [(f"key-{n % 5}", b"%d.%d" % (number, n)) for n in range(count)])
+                yield f"kinesis, AvailableNow: run {number}", _did(lambda: _kinesis_run(spark, directory))
+            fake.put_many(_STREAM, [("late", b"late")] * 7)
+            yield "kinesis, a trigger of its own", _did(lambda: _kinesis_run(spark, directory, until=157))
+            yield (
+                "kinesis: maxOffsetsPerTrigger",
+                _did(lambda: _kinesis_run(spark, directory, maxOffsetsPerTrigger="20", checkpoint="limited")),
+            )
+
+
+def _kinesis_run(
+    spark: Any, directory: Path, until: int | None = None, checkpoint: str = "checkpoint", **options: str
+) -> int:
+    """Run a query, and return how many records there are in its output."""
+    reader = spark.readStream.format("kinesis").option("stream", _STREAM).option("initialPosition", "trim_horizon")
+    frame = reader.options(**options).load(str(directory / "kinesis-log"))
+    output = str(directory / f"kinesis-{checkpoint}")
+    writer = frame.writeStream.format("parquet").option("checkpointLocation", str(directory / checkpoint))
+    if until is None:
+        writer.trigger(availableNow=True).start(output).awaitTermination()
+        return int(spark.read.parquet(output).count())
+    query = writer.trigger(processingTime="200 milliseconds").start(output)
+    try:
+        deadline = time.monotonic() + 60
+        while spark.read.parquet(output).count() < until and query.isActive and time.monotonic() < deadline:
+            time.sleep(0.5)
+        if not query.isActive:
+            query.awaitTermination()
+    finally:
+        query.stop()
+    return int(spark.read.parquet(output).count())
+
+
+def write_events(root: Path, start: int = 0, count: int = EVENTS) -> None:
+    """Append JSON values to the topic events."""
+    writer = open_partition(root, "events", "events", "shardId-000000000000", time.time)
+    for first in range(start, start + count, 20):
+        numbers = range(first, min(first + 20, start + count))
+        writer.append([Record(str(1 + n), time.time(), b'{"id": %d}' % n, f"key-{n % 7}") for n in numbers])
+    writer.close()
+
+
+def pipeline(directory: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield what the pipeline writes of each table."""
+    root = directory / "pipeline-log"
+    write_events(root)
+    settings = PipelineSettings(
+        log=root, topic="events", output=str(directory / "tables"), checkpoint=str(directory / "state"),
+        available_now=True, quick_start=True,
+    )  # fmt: skip
+    try:
+        result = run_pipeline(settings)
+    except EfoError as error:
+        yield "pipeline", {"refused": str(error)}
+        return
+    for name, rows in sorted(result.rows_written.items()):
+        yield f"pipeline: {name}", {"rows": rows}
+    yield "pipeline: read", {"rows": result.rows.get("events", max(result.rows.values(), default=0))}
+    try:
+        run_pipeline(
+            PipelineSettings(**{**{f: getattr(settings, f) for f in settings.__dataclass_fields__}, "max_records": 50})
+        )
+        yield "pipeline: max_records", {"rows": 0}
+    except EfoError as error:
+        yield "pipeline: max_records", {"refused": str(error)}
+
+
+def stream(directory: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Read the log into Parquet until it is killed; see `drain`."""
+    with spark_session("spark versions", quick=True) as spark:
+        _copy(spark, directory).trigger(processingTime="300 milliseconds").start(
+            str(directory / "copy")
+        ).awaitTermination()
+    yield "killed", {"rows": 0}
+
+
+def drain(directory: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Go on where the killed query was, to the end. Yield how many records it has then."""
+    with spark_session("spark versions", quick=True) as spark:
+        _copy(spark, directory).trigger(availableNow=True).start(str(directory / "copy")).awaitTermination()
+        copied = spark.read.parquet(str(directory / "copy"))
+        yield "after a kill: records", {"rows": int(copied.count())}
+        yield "after a kill: different ones", {"rows": int(copied.select("offset").distinct().count())}
+
+
+def _copy(spark: Any, directory: Path) -> Any:
+    frame = spark.readStream.format("efo").option("subscribe", "events").option("startingOffsets", "earliest")
+    writer = frame.load(str(directory / "kill-log")).writeStream.format("parquet")
+    return writer.option("checkpointLocation", str(directory / "copy-checkpoint"))
+
+
+PARTS: Final = {"parity": parity, "kinesis": kinesis, "pipeline": pipeline, "stream": stream, "drain": drain}
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))
