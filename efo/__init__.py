@@ -75,6 +75,7 @@ if TYPE_CHECKING:
         ProducerClosedError,
         ProtocolError,
         ProxyError,
+        RecordTooOldError,
         ResourceInUseError,
         ResourceNotFoundError,
         SchemaNotLoadedError,
@@ -188,9 +189,9 @@ _NAMES = {
         "HandlerError InternalFailureError IsolateShardError KmsError LeaseError LeaseLostError LeaseStoreCorruptError "
         "LeaseStoreFullError LeaseStoreLockedError LeaseStoreUnavailableError MissingExtraError NotHttp2Error "
         "NotVisibleError OrderError PositionRefusedError ProducerClosedError "
-        "ProtocolError ProxyError ResourceInUseError ResourceNotFoundError SchemaNotLoadedError ServiceError "
-        "ShardGoneError ShardNotReadError SilenceError StreamRecreatedError StreamResetError ThrottledError TlsError "
-        "TransportError WrongEndpointError"
+        "ProtocolError ProxyError RecordTooOldError ResourceInUseError ResourceNotFoundError SchemaNotLoadedError "
+        "ServiceError ShardGoneError ShardNotReadError SilenceError StreamRecreatedError StreamResetError "
+        "ThrottledError TlsError TransportError WrongEndpointError"
     ),
     "efo.events": "Event Observer ignore_events",
     "efo.kinesis.aws.client": "open_kinesis",
@@ -354,6 +355,7 @@ __all__ = (
     "Record",
     "RecordHandler",
     "RecordProcessor",
+    "RecordTooOldError",
     "RecordValueHandler",
     "RedisLeaseStore",
     "ReleaseLease",

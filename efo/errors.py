@@ -111,6 +111,12 @@ class DeserializationError(EfoError):
         self.sub_sequence_number = sub_sequence_number
 
 
+class RecordTooOldError(EfoError):
+    """A record is older than `max_record_age`. Nobody raises it: `on_error` is asked what becomes of such records."""
+
+    error_type = "record_too_old"
+
+
 class SchemaNotLoadedError(EfoError):
     """A record names a schema that is not loaded yet: `await error.load()`, then call the deserializer again.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final, Literal, get_args
 
 from efo.arn import parse_consumer
@@ -81,6 +81,11 @@ class ConsumerSettings:
     that is behind is read as fast as AWS allows.
     `fanout_retry_interval`: with "auto", how long shards are polled until fan-out is tried again, by one shard.
 
+    Limits of age, in seconds or as a timedelta; None: no limit. What they drop is reported as RecordsDropped.
+    `max_record_age`: a record that arrived longer ago, when it is its turn to be delivered, is dropped. If `on_error`
+    of the handler or processor dead-letters RecordTooOldError, it is stored there instead.
+    `skip_when_behind`: a shard that is further behind its tip goes on there: what is between is not read.
+
     Subscriptions:
     `consumer_name`: the fan-out consumer's name; it is registered if it does not exist. None: the application's name.
     `consumer_arn`: a fan-out consumer that somebody else registers, as in another account; it is never registered here.
@@ -120,6 +125,8 @@ class ConsumerSettings:
     read_mode: ReadMode = "fanout"
     poll_interval: float = 1.0
     fanout_retry_interval: float = 300.0
+    max_record_age: float | timedelta | None = None
+    skip_when_behind: float | timedelta | None = None
     consumer_name: str | None = None
     consumer_arn: str | None = None
     consumer_tags: Mapping[str, str] = field(default_factory=dict, hash=False)
@@ -153,6 +160,8 @@ class ConsumerSettings:
             value = getattr(self, name)
             if value is not None or name not in _MAY_BE_NONE:
                 check_number(name, value, zero=name in _MAY_BE_ZERO, unit=_MAY_BE_NONE.get(name, ""))
+        for name in ("max_record_age", "skip_when_behind"):
+            object.__setattr__(self, name, _checked_duration(name, getattr(self, name)))
         for name in ("graceful_handoff", "balance_by_throughput"):
             check_type(name, getattr(self, name), bool, "True or False")
         self._check_read_mode()
@@ -245,6 +254,18 @@ def settings_from(settings: ConsumerSettings | None, initial_position: PositionL
     settings = ConsumerSettings() if settings is None else settings
     check_type("settings", settings, ConsumerSettings, "a ConsumerSettings, or None")
     return settings if initial_position is None else replace(settings, initial_position=initial_position)
+
+
+def _checked_duration(name: str, value: float | timedelta | None) -> float | None:
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    if seconds is not None:
+        check_number(name, seconds, unit=" seconds, a timedelta, or None")
+    return seconds
+
+
+def seconds_of(duration: float | timedelta | None) -> float | None:
+    """Return a duration in seconds; None if it is None."""
+    return duration.total_seconds() if isinstance(duration, timedelta) else duration
 
 
 def parse_position(value: PositionLike, name: str) -> Position:

@@ -14,6 +14,7 @@ import trio
 from msgspec.structs import replace
 
 from efo.checks import check_async
+from efo.consumer.age_limits import limits_of
 from efo.consumer.completion import Completion
 from efo.consumer.deaggregation import Deaggregator
 from efo.consumer.ending import detail_of, drain_after, failure_of, type_of
@@ -488,6 +489,7 @@ class Consumer:
             limit=self._completion.limit(lease.key),
             on_complete=self._wake,
             service_time=self._service_time,
+            ages=limits_of(lease.key, self._settings, self._service_time, self._observer),
         )
         held.reader, held.unread_since = shard, lambda: shard.unread_since
         self._abandoned.pop(lease.key, None)

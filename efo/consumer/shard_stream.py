@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self
 import trio
 
 from efo.consumer.acks import check_delivered, check_index, record_index
+from efo.consumer.age_limits import AgeLimits
 from efo.consumer.deaggregation import Deaggregator, EventPart
 from efo.consumer.expired_records import ShardUnread
 from efo.consumer.in_flight import InFlight
@@ -31,7 +32,7 @@ from efo.protocol.messages import SubscribeToShardEvent
 from efo.protocol.progress import Progress
 from efo.protocol.reading import Overdue, ShardReading, ShardState
 from efo.protocol.until import ShardLimit
-from efo.settings import PositionLike, parse_position
+from efo.settings import LATEST, PositionLike, parse_position
 from efo.telemetry.tracing import NO_SPAN
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class ShardStream:
     what its reader waits for before it can ack, in any thread; the reader sets it. `is_lost`: whether its lease was
     lost: its reader is being cancelled. `unread`: since when records of it are unread, which may expire.
     `observer`: takes the diagnostic events of its consumer. `limit`: where the reading ends. `on_complete`: called
-    then.
+    then. `ages`: what is too old to be delivered; None: nothing is.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class ShardStream:
         limit: ShardLimit | None = None,
         on_complete: Callable[[], object] = lambda: None,
         service_time: Callable[[], float] | None = None,
+        ages: AgeLimits | None = None,
     ) -> None:
         self.stream = stream
         self.shard_id = shard_id
@@ -118,6 +120,8 @@ class ShardStream:
         self._event: SubscribeToShardEvent | None = None  # its user records are not all delivered
         self._event_bytes = 0  # of its data, until they are counted with a batch
         self._parts: Iterator[EventPart] = iter(())
+        self._part: EventPart | None = None  # its old records are being stored as dead letters
+        self.ages = ages
 
     @property
     def is_finished(self) -> bool:
@@ -223,7 +227,7 @@ class ShardStream:
         self._first_number = self._number
         self.acks += 1
         self._in_flight.forget()
-        self._batch, self._event, self._is_at_end = None, None, False
+        self._batch, self._event, self._part, self._is_at_end = None, None, None, False
         if self._limit is not None:
             self._limit.restart()
         # What was known before does not hold at the new place.
@@ -422,7 +426,7 @@ class ShardStream:
         if self._event is not None:
             await trio.lowlevel.checkpoint()  # a large event has many parts: other tasks run between them
             if self._event is not None:  # a seek may come meanwhile
-                self._take_part(self._event, self._now())
+                await self._take_part(self._event, self._now())
             return
         if self._subscription is None:
             self._subscription, self._subscribed_at = self._subscribe(self._position), self._now()
@@ -442,11 +446,14 @@ class ShardStream:
             self._idle_since, self._wanted_since = self._now(), None
         # None after an interrupt. A seek may come while the event is on its way.
         if event is not None and subscription is self._subscription:
-            self._take(event, self._idle_since)
+            await self._take(event, self._idle_since)
 
-    def _take(self, event: SubscribeToShardEvent | ShardEnd, now: float) -> None:
+    async def _take(self, event: SubscribeToShardEvent | ShardEnd, now: float) -> None:
         if isinstance(event, ShardEnd):
             self.children = event.children
+            return
+        if self.ages is not None and self.ages.skips(event):
+            self._skip_backlog()
             return
         self._is_at_end = event.continuation_sequence_number is None
         if self._limit is not None:
@@ -458,18 +465,23 @@ class ShardStream:
         self._event_bytes = sum(map(len, data))
         self.bytes_received += self._event_bytes
         self._event, self._parts = event, self._deaggregator.deaggregate(event.records, self.checkpoint, data)
-        self._take_part(event, now)
+        await self._take_part(event, now)
 
-    def _take_part(self, event: SubscribeToShardEvent, now: float) -> None:
+    async def _take_part(self, event: SubscribeToShardEvent, now: float) -> None:
         """Take the next part of an event. Only the last one has the continuation: then all are done (rule R3)."""
-        records, is_last = next(self._parts)
+        records, is_last = self._part or next(self._parts)
+        if self.ages is not None and records:
+            self._part = EventPart(records, is_last)  # the wait may be cancelled
+            young = await self.ages.sort(records, lambda old: self._next_batch(old, event, None))
+            if young is None or self._event is not event:  # a drain, or a seek
+                return
+            records, self._part = young, None
         if is_last:
             self._event, self._parts = None, iter(())
         elif not records:
             return
         continuation = event.continuation_sequence_number if is_last else None
-        batch = Batch(self.stream, self.shard_id, records, continuation, event.millis_behind_latest, self._number)
-        self._number += 1
+        batch = self._next_batch(records, event, continuation)
         self._progress.delivered(batch)
         if not batch.records:
             self._progress.ack(batch)
@@ -477,6 +489,17 @@ class ShardStream:
         self._in_flight.delivered(batch, now, self._event_bytes, event.millis_behind_latest / 1000)
         self._event_bytes = 0
         self._batch = batch
+
+    def _next_batch(self, records: tuple[Record, ...], event: SubscribeToShardEvent, continuation: str | None) -> Batch:
+        self._number += 1
+        return Batch(self.stream, self.shard_id, records, continuation, event.millis_behind_latest, self._number - 1)
+
+    def _skip_backlog(self) -> None:
+        """Go on at the tip. Unlike a seek, it forgets nothing that was delivered: its acks count (rule R3)."""
+        self._unsubscribe("seek")
+        self._position = self._pin(LATEST)
+        self.unread.restart(self._position.timestamp)
+        self._known_since, self._last_event_at = self._now(), None
 
     def _unsubscribe(self, reason: EndReason) -> None:
         if self._subscription is not None:

@@ -27,9 +27,11 @@ from efo.events.records import (
     AcksOverdue,
     AggregateDamaged,
     BatchDelivered,
+    DropReason,
     FailedCall,
     HandlerFailed,
     RecordDeadLettered,
+    RecordsDropped,
     RecordsExpired,
     RecordsFiltered,
     RecordSkipped,
@@ -83,6 +85,7 @@ __all__ = [
     "ConsumerReady",
     "DeliveryBlocked",
     "DistributionChanged",
+    "DropReason",
     "EndReason",
     "Event",
     "EventReceived",
@@ -103,6 +106,7 @@ __all__ = [
     "RecordDeadLettered",
     "RecordSkipped",
     "RecordsDelivered",
+    "RecordsDropped",
     "RecordsExpired",
     "RecordsFiltered",
     "RecordsNotDelivered",
@@ -163,6 +167,7 @@ Event = (
     | RecordSkipped
     | RecordDeadLettered
     | AggregateDamaged
+    | RecordsDropped
     | RecordsExpired
     | RecordsFiltered
     | SinkRetried

@@ -125,6 +125,25 @@ class RecordsFiltered(msgspec.Struct, frozen=True):
     mode: AggregateMode = AggregateMode.DEDUPLICATE
 
 
+DropReason = Literal["too_old", "behind"]
+"""Why records are dropped: `max_record_age`, or `skip_when_behind`."""
+
+
+class RecordsDropped(msgspec.Struct, frozen=True):
+    """Records that arrived from `since` to `until` were not delivered, since a limit of age asks for that.
+
+    `reason` "too_old": these `records` were older than `max_record_age`. "behind": the shard was further behind than
+    `skip_when_behind`, and goes on at `until`; what is between was not read, so that only `records` of it are known.
+    Times are seconds since the epoch.
+    """
+
+    shard_id: str
+    reason: DropReason
+    since: float
+    until: float
+    records: int
+
+
 class RecordsExpired(msgspec.Struct, frozen=True):
     """Records that arrived from `since` to `until` expired before they were read, if there were any (rule R5).
 

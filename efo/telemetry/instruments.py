@@ -158,6 +158,16 @@ RECORD_EXPIRED_TIME: Final = Instrument(
     "s",
     "How much time's records may have expired before they were read (rule R5).",
 )
+RECORDS_DROPPED: Final = Instrument(
+    "efo.record.dropped",
+    "counter",
+    "{record}",
+    "Records that a limit of age dropped, by reason: too_old (max_record_age), behind (skip_when_behind, as far as they"
+    " were read).",
+)
+RECORD_SKIPPED_TIME: Final = Instrument(
+    "efo.record.skipped.time", "counter", "s", "How much time's records were skipped unread by skip_when_behind."
+)
 SHARD_ISOLATIONS: Final = Instrument(
     "efo.shard.isolations", "counter", "{isolation}", "Isolations of shards that failed (rule R11)."
 )

@@ -23,6 +23,7 @@ from efo.events import (
     ParentCycleFound,
     ReadModeChanged,
     RecordDeadLettered,
+    RecordsDropped,
     RecordsExpired,
     RecordsFiltered,
     RecordSkipped,
@@ -71,12 +72,12 @@ Line = tuple[int, str]
 class LoggingObserver:
     """An observer that writes events to a logger, by default `efo`. Each line names the worker.
 
-    Warnings: polling in place of enhanced fan-out; records that were skipped, dead-lettered or lost to retention,
-    handlers that failed, damaged aggregates, lost leases, overdue acks; and the beginning and the end of each outage
-    of Kinesis or of the lease store; a stream whose record distribution strategy was changed under a producer that
-    depends on it. Errors: what ended the consumer, isolated shards and streams, shards that stopped by a failure, and
-    records that a producer gave up. Info: the life of shards and of the fan-out consumer. Other events are not
-    logged. No line contains data or a partition key.
+    Warnings: polling in place of enhanced fan-out; records that were skipped, dead-lettered, dropped for their age or
+    lost to retention, handlers that failed, damaged aggregates, lost leases, overdue acks; and the beginning and the
+    end of each outage of Kinesis or of the lease store; a stream whose record distribution strategy was changed under
+    a producer that depends on it. Errors: what ended the consumer, isolated shards and streams, shards that stopped
+    by a failure, and records that a producer gave up. Info: the life of shards and of the fan-out consumer. Other
+    events are not logged. No line contains data or a partition key.
 
     `clock`: returns seconds, monotonic, for the duration of outages.
     """
@@ -100,7 +101,7 @@ class LoggingObserver:
         is_first = self._filtering.observe(event)
         if describe := _LINES.get(type(event)):
             level, text = describe(event)
-            if self._outages.explains(event) or (isinstance(event, RecordsFiltered) and not is_first):
+            if self._outages.explains(event) or (isinstance(event, RecordsFiltered | RecordsDropped) and not is_first):
                 level = logging.DEBUG
             self._log(level, text)
 
@@ -188,6 +189,19 @@ def _records_filtered(event: RecordsFiltered) -> Line:
     return logging.WARNING, f"{what}: {filtering_text(event.mode)}; told once an hour for this shard"
 
 
+def _records_dropped(event: RecordsDropped) -> Line:
+    when = f"that arrived between {time_text(event.since)} and {time_text(event.until)}"
+    if event.reason == "behind":
+        return logging.WARNING, (
+            f"{event.shard_id}: records {when} are skipped, {event.records} of them read: the shard was "
+            f"{event.until - event.since:.0f} s behind, more than skip_when_behind"
+        )
+    return logging.WARNING, (
+        f"{event.shard_id}: {event.records} records {when} are dropped, older than max_record_age; told once an hour "
+        "for this shard"
+    )
+
+
 def filtering_text(mode: AggregateMode) -> str:
     """Return why user records are filtered out, and what to do about it (rule R17)."""
     if mode is AggregateMode.DEDUPLICATE:
@@ -246,6 +260,7 @@ _LINES: Final[dict[type, Callable[[Any], Line]]] = {
         logging.WARNING,
         f"{e.shard_id}: record {e.sequence_number} is a damaged KPL aggregate, delivered unchanged: {e.problem}",
     ),
+    RecordsDropped: _records_dropped,
     RecordsExpired: lambda e: (
         logging.WARNING,
         (

@@ -30,6 +30,7 @@ from efo.events import (
     LeaseStoreCalled,
     PollAttempted,
     RecordDeadLettered,
+    RecordsDropped,
     RecordsExpired,
     RecordsFiltered,
     RecordSkipped,
@@ -159,6 +160,7 @@ class OtelObserver:
             HandlerFailed: self._handler_failed,
             RecordSkipped: self._record_skipped,
             RecordDeadLettered: self._record_dead_lettered,
+            RecordsDropped: self._dropped,
             RecordsExpired: self._expired,
             ShardIsolated: self._isolated,
             ShardStarted: self._started,
@@ -268,6 +270,11 @@ class OtelObserver:
         self._add(
             instruments.RECORD_FAILURES, 1, {"efo.failure.action": "dead_letter"} | error_attributes(event.error_type)
         )
+
+    def _dropped(self, event: RecordsDropped) -> None:
+        self._add(instruments.RECORDS_DROPPED, event.records, {"efo.drop.reason": event.reason})
+        if event.reason == "behind":
+            self._add(instruments.RECORD_SKIPPED_TIME, max(0.0, event.until - event.since))
 
     def _expired(self, event: RecordsExpired) -> None:
         self._add(instruments.RECORD_EXPIRED_TIME, event.seconds)

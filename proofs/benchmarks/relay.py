@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import trio
 
+from efo.consumer.age_limits import AgeLimits
 from efo.model import Batch, Checkpoint, Record
 from efo.protocol.reading import Overdue
 from efo_service.config.settings import Settings
@@ -70,6 +71,7 @@ class DecodedShard:
     stream, shard_id, checkpoint = "orders", SHARD, Checkpoint.TRIM_HORIZON
     has_pending = True
     overdue: Callable[[], Overdue | None]
+    ages: AgeLimits | None = None
 
     def __init__(self, batches: list[Batch]) -> None:
         self._batches = batches

@@ -355,6 +355,15 @@ CASES: Final = (
         must=_set("ProcessProblem"),
     ),
     Case(
+        job="efo-too-old",
+        fault=f"a backlog of {BACKLOG_HOURS} hours, of which limits of age drop all",
+        inject=_nothing,
+        environment={"EFO_RELAY__MAX_RECORD_AGE": "0.001", "EFO_RELAY__SKIP_WHEN_BEHIND": "600"},
+        backlog=True,
+        must=frozenset(),
+        may=_SLOW,
+    ),
+    Case(
         job="efo-damaged",
         fault="a producer puts damaged KPL aggregates",
         inject=_damage,

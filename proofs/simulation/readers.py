@@ -337,6 +337,7 @@ class _ObservedShard:
         self.stream = shard.stream
         self.shard_id = shard.shard_id
         self.checkpoint = shard.checkpoint
+        self.ages = shard.ages
         self._shard = shard
         self._worker = worker
         self._add_line = add_line

@@ -142,21 +142,29 @@ OVERVIEW: Final = Dashboard(
                 ),
                 Panel(
                     title="Records that were not handled",
-                    about="Skipped or dead-lettered records, in 15 minutes.",
+                    about="Records that were skipped or dead-lettered, or dropped by a limit of age, in 15 minutes.",
                     queries=(
                         Query(
                             increase(of_stream("efo_record_failures_total"), "15m", "efo_failure_action"),
                             "{{efo_failure_action}}",
                         ),
+                        Query(
+                            increase(of_stream("efo_record_dropped_total"), "15m", "efo_drop_reason"),
+                            "{{efo_drop_reason}}",
+                        ),
                     ),
                     alerts=("EfoRecordsSkipped", "EfoRecordsDeadLettered"),
                 ),
                 Panel(
-                    title="Time that expired unread",
-                    about="How much time's records may have expired before they were read, in 15 minutes.",
+                    title="Time that expired or was skipped unread",
+                    about="How much time's records may have expired, or skip_when_behind has skipped, in 15 minutes.",
                     unit="s",
                     queries=(
                         Query(increase(of_stream("efo_record_expired_time_seconds_total"), "15m", _LABELS), _STREAM),
+                        Query(
+                            increase(of_stream("efo_record_skipped_time_seconds_total"), "15m", _LABELS),
+                            f"skipped: {_STREAM}",
+                        ),
                     ),
                     alerts=("EfoRecordsExpired",),
                 ),

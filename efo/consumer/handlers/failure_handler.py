@@ -21,12 +21,13 @@ from efo.errors import (
     DeserializationError,
     HandlerError,
     IsolateShardError,
+    RecordTooOldError,
     class_name_of,
     error_type_of,
 )
 from efo.events import FailedCall, HandlerFailed, Observer, RecordDeadLettered, RecordSkipped
 from efo.exception_groups import leaf_exceptions
-from efo.model import Record, checkpoint_of
+from efo.model import Batch, Record, checkpoint_of
 from efo.protocol.batch_slice import BatchSlice
 from efo.protocol.failure import DeadLetter, Decision, FailureAction, FailurePolicy, OnError, decide, strictest
 from efo.protocol.progress import index_of
@@ -106,6 +107,11 @@ class FailureHandler:
         self._random = random
         self._observer = shard.observer if observer is None else observer
         self._now = trio.lowlevel.current_clock().current_time  # a third of the calls of trio.current_time
+        if shard.ages is not None and shard.ages.max_age is not None:
+            self._too_old = RecordTooOldError(f"the record is older than max_record_age={shard.ages.max_age:g} s")
+            self._policy_of_old = self._policy_for(self._too_old)
+            if self._policy_of_old.then == "dead_letter":
+                shard.ages.dead_letter = self._dead_letter_old
 
     async def process(self, batch_slice: BatchSlice, *, is_half: bool = False) -> None:
         """Process a slice, or leave it unacked if it is no longer wanted.
@@ -272,11 +278,6 @@ class FailureHandler:
 
     async def _carry_out(self, batch_slice: BatchSlice, failed: _Failed) -> None:
         """Do what the policy decided after the last attempt."""
-        identity = (
-            self._shard.shard_id,
-            batch_slice.first.sequence_number,
-            batch_slice.first.sub_sequence_number,
-        )
         match failed.action:
             case "split":
                 for half in batch_slice.halves():
@@ -285,12 +286,13 @@ class FailureHandler:
                     else:
                         self.is_abandoned = True
             case "skip":
-                self._observer(RecordSkipped(*identity, error_type_of(failed.error)))
+                self._observer(RecordSkipped(*self._identity(batch_slice), error_type_of(failed.error)))
                 self._ack_unprocessed(batch_slice)
             case "dead_letter":
                 if await self._dead_letter(batch_slice, failed):
-                    self._observer(RecordDeadLettered(*identity, error_type_of(failed.error)))
                     self._ack_unprocessed(batch_slice)
+                else:
+                    self.is_abandoned = True
             case _:
                 raise self._stop(batch_slice, failed)
 
@@ -313,6 +315,15 @@ class FailureHandler:
         else:
             self.held = batch_slice
 
+    async def _dead_letter_old(self, batch: Batch) -> bool:
+        """Pass records that are too old to the dead-letter sink; return whether all are stored. See `AgeLimits`."""
+        failed = _Failed(self._too_old, self._policy_of_old, "dead_letter", attempts=0)
+        for index in range(len(batch)):
+            one = BatchSlice(batch, (index,))
+            if not await self._dead_letter(one, failed):
+                return False
+        return True
+
     async def _dead_letter(self, batch_slice: BatchSlice, failed: _Failed) -> bool:
         """Pass a record to the dead-letter sink; return whether it was stored. Raises if it cannot be stored."""
         sink: Callable[[DeadLetter], Awaitable[object]] | None = failed.policy.dead_letter
@@ -326,8 +337,14 @@ class FailureHandler:
         outcome = await self._call_until_decided(batch_slice, call, name="dead_letter", is_indivisible=True)
         if isinstance(outcome, _Failed):
             raise self._stop(batch_slice, outcome)
-        self.is_abandoned = self.is_abandoned or outcome is not None
-        return outcome is None
+        if outcome is not None:
+            return False
+        self._observer(RecordDeadLettered(*self._identity(batch_slice), error_type_of(failed.error)))
+        return True
+
+    def _identity(self, batch_slice: BatchSlice) -> tuple[str, str, int]:
+        record = batch_slice.first
+        return self._shard.shard_id, record.sequence_number, record.sub_sequence_number
 
     def _stop(self, batch_slice: BatchSlice, failed: _Failed) -> Exception:
         """Return what to raise if the shard, or everything, is to stop."""

@@ -219,6 +219,23 @@ def a_service_that_filters() -> Outcome:
     return Outcome(did, is_right=is_right, counts={"records_lost_silently": 0 if is_right else left_out})
 
 
+@cases.case("records older than the limit are in the log, in /metrics and in /status, and the ones after them arrive")
+def a_service_with_a_limit_of_age() -> Outcome:
+    with FakeKinesisThread() as fake:
+        fake.create_stream(STREAM, 1)
+        for number in range(5):
+            fake.put(STREAM, f"{CANARY}-key", b"%d" % number)
+        with serving(fake, RELAY__MAX_RECORD_AGE=0.001) as service:
+            line = service.until(lambda: service.named("records_dropped"))
+            sentence = service.until(lambda: [p for p in service.problems() if "max_record_age" in p])
+            metrics = service.get("/metrics")
+    told = line[0]["records"] if line else 0
+    counted = sum(map(float, re.findall(r'^efo_record_dropped_total\{.*"too_old".*\} (.*)$', metrics, re.MULTILINE)))
+    did = f"{told} told, {counted:g} in the metric; /status: {sentence[0] if sentence else 'nothing'}"
+    is_right = bool(line and sentence) and counted == len("01234")
+    return Outcome(did, is_right=is_right, counts={"records_lost_silently": 0 if is_right else 5})
+
+
 def _skipped(told: Told, processed: Sequence[bytes], how: type[RecordSkipped | RecordDeadLettered]) -> Outcome:
     passed = len(told.reported(how))
     lines = told.lines_with("was skipped") + told.lines_with("was dead-lettered")

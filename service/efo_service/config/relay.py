@@ -112,6 +112,20 @@ class RelaySettings(Section):
         " its shard or stops the service (R11). Default: dead_letter if dead_letters is set, else isolate.",
         examples=["isolate"],
     )
+    max_record_age: Seconds | None = Field(
+        None,
+        description="Drop a record that arrived longer ago than this when it is its turn. Default: never.",
+        examples=[86400.0],
+    )
+    old_records: Literal["drop", "dead_letter"] = Field(
+        "drop", description="Whether records older than max_record_age are dropped, or go to dead_letters."
+    )
+    skip_when_behind: Seconds | None = Field(
+        None,
+        description="Go on at the tip of a shard that is further behind it than this: what is between is not read."
+        " Default: never.",
+        examples=[3600.0],
+    )
     on_sink_error: Literal["stop", "isolate"] = Field(
         "stop",
         description="What a permanent error of the sink for one shard does: stop the service, or isolate the shard"
@@ -162,6 +176,8 @@ class RelaySettings(Section):
     def _has_a_place_for_dead_letters(self) -> RelaySettings:
         if self.on_refused_record == "dead_letter" and self.dead_letters is None:
             raise ValueError('on_refused_record = "dead_letter" needs dead_letters: the name of a topic')
+        if self.old_records == "dead_letter" and (self.dead_letters is None or self.max_record_age is None):
+            raise ValueError('old_records = "dead_letter" needs max_record_age, and dead_letters: the name of a topic')
         if self.on_refused_record not in (None, "dead_letter") and self.dead_letters is not None:
             raise ValueError(
                 f'dead_letters is never used with on_refused_record = "{self.on_refused_record}": remove one of them'

@@ -12,8 +12,8 @@ from efo_service.config.settings import Settings
 
 
 def consumer_settings(settings: Settings) -> ConsumerSettings:
-    """Return how the stream is read, from [consumer] and [leases]."""
-    consumer, leases = settings.consumer, settings.leases
+    """Return how the stream is read, from [consumer], [leases] and [relay]."""
+    consumer, leases, relay = settings.consumer, settings.leases, settings.relay
     return ConsumerSettings(
         consumer_name=consumer.consumer_name,
         consumer_arn=consumer.arn,
@@ -22,6 +22,8 @@ def consumer_settings(settings: Settings) -> ConsumerSettings:
         read_mode=consumer.read_mode,
         poll_interval=consumer.poll_seconds,
         fanout_retry_interval=consumer.fanout_retry_seconds,
+        max_record_age=relay.max_record_age,
+        skip_when_behind=relay.skip_when_behind,
         subscribes_per_second=consumer.subscribes_per_second,
         checkpoint_interval=consumer.checkpoint_seconds,
         shard_sync_interval=consumer.shard_sync_seconds,

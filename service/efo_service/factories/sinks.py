@@ -52,7 +52,7 @@ async def open_sink(
     routes = relay.kafka.routes if relay.sink == "kafka" else ()
     transform = Transform(load_transform(relay.transform), meter.dropped, routes) if relay.transform else None
     async with _open(settings, extract, reports, meters) as opened:
-        destination = replace(opened, transform=transform)
+        destination = replace(opened, transform=transform, takes_old=relay.old_records == "dead_letter")
         if relay.dead_letters is not None:
             of_letters = _Reports(SinkMeter(system, relay.dead_letters, meters), observer, action)
             opening = _open_kafka if relay.sink == "kafka" else _open_log

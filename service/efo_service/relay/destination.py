@@ -90,7 +90,8 @@ class Destination:
     """Where a stream is relayed to.
 
     `sink`: where its records go. `dead_letters`: where those go that the sink refuses; None: they end their shard.
-    `transform`: changes and drops records before the sink gets them.
+    `transform`: changes and drops records before the sink gets them. `takes_old`: whether records that are too old are
+    dead letters.
     `problems`: returns what is wrong beside commits that fail, in sentences with their remedies.
     """
 
@@ -99,6 +100,7 @@ class Destination:
     reports: SinkReports = field(default_factory=NoReports)
     dead_letters: Destination | None = None
     transform: Transform | None = None
+    takes_old: bool = False
     problems: Callable[[], Iterable[str]] = tuple
 
     def identify(self, created_at: float | None) -> None:

@@ -11,6 +11,7 @@ from typing import Final, Protocol
 
 import trio
 
+from efo.consumer.age_limits import AgeLimits
 from efo.errors import without_tracebacks
 from efo.exception_groups import collapse_groups
 from efo.model import Batch, Checkpoint, Record
@@ -22,7 +23,7 @@ from efo_service.relay.errors import SinkError
 from efo_service.relay.failures import defects
 from efo_service.relay.room import Room
 from efo_service.relay.shard_writer import ShardWriter, open_writer
-from efo_service.relay.transform import Transform
+from efo_service.relay.transform import AppliesTo, RefusesOld
 from efo_service.relay.write_buffer import Group, WriteBuffer
 
 COMMIT_RECORDS: Final = 10_000
@@ -58,9 +59,11 @@ class ReadableShard(Protocol):
     """The part of a shard stream that the relay uses.
 
     `overdue`: the relay sets it: what it waits for before it can ack (see `efo.protocol.reading.Overdue`).
+    `ages`: what is too old to be relayed.
     """
 
     overdue: Callable[[], Overdue | None]
+    ages: AgeLimits | None
 
     @property
     def stream(self) -> str:
@@ -134,9 +137,10 @@ async def relay_shard(
             shard.seek(writer.sink.position)
         shard_spans = None if spans is None else spans.of_shard(shard.shard_id)
         limits, pace, room = (commit_records, commit_bytes), pace or CommitPace(), room or Room(sys.maxsize)
-        relay = ShardRelay(
-            shard, writer, dead_letters, destination.reports, limits, pace, room, shard_spans, destination.transform
-        )
+        transform: AppliesTo | None = destination.transform
+        if destination.takes_old and shard.ages is not None and shard.ages.max_age is not None:
+            transform = RefusesOld(shard.ages.take_over(), shard.ages.max_age, transform)
+        relay = ShardRelay(shard, writer, dead_letters, destination.reports, limits, pace, room, shard_spans, transform)
         try:
             with collapse_groups():
                 async with trio.open_nursery() as nursery:
@@ -165,7 +169,7 @@ class ShardRelay:
         pace: CommitPace,
         room: Room,
         spans: ShardSpans | None = None,
-        transform: Transform | None = None,
+        transform: AppliesTo | None = None,
     ) -> None:
         self._shard = shard
         self._writer = writer

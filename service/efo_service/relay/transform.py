@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 from importlib import import_module
 from inspect import iscoroutinefunction
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -40,6 +40,32 @@ class Failed(NamedTuple):
 
 Transformed = Record | Failed | None
 """What becomes of a record; None: it is dropped."""
+
+
+class AppliesTo(Protocol):
+    """What the write buffer applies to records before the sink gets them."""
+
+    def __call__(self, records: Sequence[Record]) -> Sequence[Transformed]:
+        """Return what becomes of each record."""
+        ...
+
+
+class RefusesOld:
+    """Refuses records that are too old, so that they are dead letters, and applies `then` to the others."""
+
+    def __init__(self, is_old: Callable[[Record], bool], max_age: float, then: AppliesTo | None) -> None:
+        self._is_old: Final = is_old
+        self._reason: Final = f"the record is older than max_record_age, {max_age:g} s"
+        self._then: Final = then
+
+    def __call__(self, records: Sequence[Record]) -> Sequence[Transformed]:
+        """Return what becomes of each record."""
+        is_old = [self._is_old(record) for record in records]
+        young = [record for record, old in zip(records, is_old, strict=True) if not old]
+        rest = iter(young if self._then is None else self._then(young))
+        return [
+            Failed(record, self._reason) if old else next(rest) for record, old in zip(records, is_old, strict=True)
+        ]
 
 
 class Transform:

@@ -16,7 +16,7 @@ import msgspec
 from efo.model import Batch, Checkpoint, Record, checkpoint_of
 from efo_service.relay.errors import RecordRefusedError, SinkOrderError
 from efo_service.relay.sink import Part, ShardSink
-from efo_service.relay.transform import Failed, Transform, Transformed
+from efo_service.relay.transform import AppliesTo, Failed, Transformed
 
 REASON_TAG: Final = "efo.refusal"
 """The tag with the reason of a dead letter. The mapping writes it as the header kinesis.tag.efo.refusal."""
@@ -101,7 +101,7 @@ class WriteBuffer:
         writer: HasSink,
         dead_letters: HasSink | None,
         limit: int,
-        transform: Transform | None = None,
+        transform: AppliesTo | None = None,
     ) -> None:
         self.group: Group | None = None
         self._shard_id = shard_id

@@ -43,6 +43,7 @@ from efo.events import (
     ReadModeChanged,
     RecordDeadLettered,
     RecordsDelivered,
+    RecordsDropped,
     RecordsExpired,
     RecordsFiltered,
     RecordSkipped,
@@ -285,7 +286,7 @@ class _EventLog:
         severity = severity_of(event)
         if severity > logging.DEBUG and self._outages.explains(event):
             severity = logging.DEBUG
-        if isinstance(event, RecordsFiltered) and not is_first:
+        if isinstance(event, RecordsFiltered | RecordsDropped) and not is_first:
             severity = logging.DEBUG
         if isinstance(event, LeasesCounted | ShardsCounted) and self._is_known(event):
             return
@@ -317,6 +318,7 @@ def severity_of(event: Event) -> int:
             | RecordSkipped()
             | RecordDeadLettered()
             | RecordsFiltered()
+            | RecordsDropped()
             | RecordsExpired()
             | ShardIsolated()
             | StreamIsolated()
@@ -357,6 +359,7 @@ _NAMES: Final[dict[type, str]] = {
     RecordSkipped: "record_skipped",
     RecordDeadLettered: "record_dead_lettered",
     AggregateDamaged: "aggregate_damaged",
+    RecordsDropped: "records_dropped",
     RecordsExpired: "records_expired",
     RecordsFiltered: "records_filtered",
     SinkRetried: "sink_retried",
@@ -396,7 +399,7 @@ _NAMES: Final[dict[type, str]] = {
 
 def _fields(event: Event) -> dict[str, Any]:
     values = {name: getattr(event, name) for name in event.__struct_fields__ if name != "readings"}
-    if isinstance(event, RecordsExpired):
+    if isinstance(event, RecordsExpired | RecordsDropped):
         values |= {"since": time_text(event.since), "until": time_text(event.until)}
     return {name: _plain(value) for name, value in values.items() if value is not None and value != ""}
 

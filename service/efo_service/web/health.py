@@ -27,6 +27,7 @@ from efo.telemetry.outages import Outages
 from efo_service.web.problems import (
     LastError,
     Problem,
+    dropped_problem,
     expired_problem,
     fan_out_problem,
     filtering_problem,
@@ -147,10 +148,19 @@ class Health:
             yield from isolated_problems(readings.isolated(), shards, keeps_positions=self._keeps_positions)
             if self._filtering is not None and (filtered := self._filtering.recent()):
                 yield filtering_problem(filtered, len(shards))
+            yield from self._dropped(len(shards))
 
         yield from (Problem(text, stops_reading=False) for text in self.of_sink())
         if expired := [event for until, event in self._expired.values() if until > self._clock()]:
             yield expired_problem(expired)
+
+    def _dropped(self, shards: int) -> Iterator[Problem]:
+        if self._filtering is None:
+            return
+        if old := self._filtering.recent("too_old"):
+            yield dropped_problem(old, shards, is_old=True)
+        if skipped := self._filtering.recent("behind"):
+            yield dropped_problem(skipped, shards, is_old=False)
 
     def _missing(self) -> Iterator[Problem]:
         """Yield what must be known before the worker can read."""

@@ -13,7 +13,7 @@ from efo.events import RecordsExpired
 from efo.identity import time_text
 from efo.protocol.reading import Condition, IsolatedShard, ShardReading, checkpoint_age, condition, quiet_for
 from efo.protocol.remedies import remedy
-from efo.telemetry.filtering import FilteredRecords
+from efo.telemetry.filtering import LeftOut
 from efo.telemetry.log import filtering_text
 from efo.telemetry.outages import KnownOutage, System
 
@@ -113,12 +113,22 @@ def outage_problem(outage: KnownOutage) -> Problem:
     return Problem(text, stops_reading=False)
 
 
-def filtering_problem(filtered: Mapping[str, FilteredRecords], shards: int) -> Problem:
+def filtering_problem(filtered: Mapping[str, LeftOut], shards: int) -> Problem:
     """Return what is told of user records that were filtered out of aggregates, by shard id (rule R17)."""
     records = sum(found.records for found in filtered.values())
     mode = next(iter(filtered.values())).mode
     text = f"{_named(sorted(filtered), shards)}: {records} user records of aggregates were filtered out"
     return Problem(f"{text}: {filtering_text(mode)}", stops_reading=False)
+
+
+def dropped_problem(dropped: Mapping[str, LeftOut], shards: int, *, is_old: bool) -> Problem:
+    """Return what is told of records that a limit of age dropped, by shard id. `is_old`: not skipped unread."""
+    records, names = sum(found.records for found in dropped.values()), _named(sorted(dropped), shards)
+    if is_old:
+        text = f"{names}: {records} records older than [relay] max_record_age were dropped"
+    else:
+        text = f"{names}: a backlog was skipped, since it was longer than [relay] skip_when_behind: see records_dropped"
+    return Problem(f"{text}: raise the limit, or read faster, to get them", stops_reading=False)
 
 
 def expired_problem(events: Sequence[RecordsExpired]) -> Problem:

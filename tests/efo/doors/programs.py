@@ -54,6 +54,8 @@ class World:
         self.seen: list[events.Event] = []
         self.before: list[Callable[[FakeKinesis], object]] = []
         self.faults: FaultScript | None = None
+        self.on_drop: Callable[[], object] = lambda: None
+        self._elapsed = 0.0
         self._token: Any = None
         self._fake: Any = None
 
@@ -61,7 +63,12 @@ class World:
     async def stream(self) -> AsyncIterator[efo.KinesisClient]:
         """Run the fake; it has the same records and shards each time."""
         self._token = trio.lowlevel.current_trio_token()
-        async with FakeKinesis(settings=self.settings, faults=self.faults) as self._fake:
+        self._elapsed, started = 0.0, trio.current_time()
+
+        def clock() -> float:
+            return self.settings.epoch + trio.current_time() - started + self._elapsed
+
+        async with FakeKinesis(settings=self.settings, faults=self.faults, clock=clock) as self._fake:
             self._fake.create_stream(STREAM, shards=self.shards)
             self._fake.put_many(STREAM, self.puts)
             for prepare in self.before:
@@ -74,6 +81,20 @@ class World:
         self.puts += new
         if self._fake is not None:
             self.call(lambda fake: fake.put_many(STREAM, new))
+
+    def _observe(self, event: events.Event) -> None:
+        self.seen.append(event)
+        if isinstance(event, events.RecordsDropped):
+            self.on_drop()
+
+    def age(self, seconds: float, *data: object) -> None:
+        """Let the records that were put be so old when the fake starts; these are put then, and are new."""
+
+        def pass_time(fake: FakeKinesis) -> None:
+            self._elapsed += seconds
+            fake.put_many(STREAM, [(f"key-{hash_of(one)}", str(one).encode()) for one in data])
+
+        self.before.append(pass_time)
 
     def call(self, function: Callable[[FakeKinesis], Any]) -> Any:
         """Call a function with the fake, from any thread."""
@@ -100,7 +121,7 @@ class World:
             "leases": self.store,
             "settings": efo.ConsumerSettings(lease_scan_interval=1.0),
             "worker_id": "worker",
-            "observer": self.seen.append,
+            "observer": self._observe,
             **more,
         }
 
@@ -108,7 +129,7 @@ class World:
         """Return the arguments of `open_streams` or `open_consumer`."""
         if not many:
             return self.options(**more)
-        per_stream = {"leases": lambda _stream: self.store, "observer": lambda _stream: self.seen.append}
+        per_stream = {"leases": lambda _stream: self.store, "observer": lambda _stream: self._observe}
         return self.options(**{**per_stream, **more})
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import timedelta
 
 import pytest
 
@@ -319,3 +320,50 @@ def test_user_records_of_an_aggregate_are_delivered_each(program):
     world.before.append(lambda fake: fake.put(STREAM, "key", data))
     program(world, reader)
     assert reader.got == [0, 1, 2]
+
+
+def settings(**limits):
+    return efo.ConsumerSettings(lease_scan_interval=1.0, **limits)
+
+
+def dropped(world):
+    found = [event for event in world.seen if isinstance(event, events.RecordsDropped)]
+    return {event.reason for event in found}, sum(event.records for event in found)
+
+
+@pytest.mark.promise("R11 limits of age")
+def test_records_that_are_too_old_are_dropped_and_counted(program):
+    world, reader = World(shards=1, event_records=3), Reader(4)
+    world.put(*range(7))
+    world.age(3600, *range(7, 11))
+    program(world, reader, settings=settings(max_record_age=timedelta(minutes=10)))
+    assert sorted(reader.got) == [7, 8, 9, 10]
+    assert dropped(world) == ({"too_old"}, 7)
+
+
+@pytest.mark.promise("R11 skip when behind")
+def test_a_shard_that_is_too_far_behind_goes_on_at_its_tip_and_the_hole_is_told(program):
+    world, reader = World(shards=1, event_records=3), Reader(2)
+    world.put(*range(7))
+    world.age(3600, 7)
+    world.on_drop = lambda: world.put(8, 9)
+    program(world, reader, settings=settings(skip_when_behind=600))
+    assert sorted(reader.got) == [8, 9]
+    (event,) = (event for event in world.seen if isinstance(event, events.RecordsDropped))
+    assert (event.reason, event.records, event.since) == ("behind", 3, world.settings.epoch)
+    assert event.until >= event.since + 3600
+
+
+@pytest.mark.promise("R11 limits of age: dead letters")
+def test_records_that_are_too_old_are_dead_lettered_if_the_policy_says_so(program_with_policy):
+    world, reader, letters = World(shards=1, event_records=3), Reader(2), []
+    world.put(*range(4))
+    world.age(3600, 4, 5)
+
+    async def store(letter):
+        letters.append((int(letter.record.data), type(letter.error)))
+
+    policy = efo.FailurePolicy(then="dead_letter", dead_letter=store)
+    program_with_policy(world, reader, on_error=policy, settings=settings(max_record_age=600))
+    assert letters == [(number, efo.RecordTooOldError) for number in range(4)]
+    assert (sorted(reader.got), dropped(world)) == ([4, 5], (set(), 0))

@@ -57,6 +57,16 @@ LOGGED = [
     ),
     (events.SinkRetried(SHARD, "sink_full", "no room", 1.0), logging.WARNING, "outage of the sink began at shard"),
     (
+        events.RecordsDropped(SHARD, "too_old", 0.0, 60.0, 7),
+        logging.WARNING,
+        "7 records that arrived between 1970-01-01T00:00:00Z and 1970-01-01T00:01:00Z are dropped, older",
+    ),
+    (
+        events.RecordsDropped(SHARD, "behind", 0.0, 3600.0, 7),
+        logging.WARNING,
+        "are skipped, 7 of them read: the shard was 3600 s behind, more than skip_when_behind",
+    ),
+    (
         events.RecordsExpired(SHARD, 0.0, 3600.0, 3600.0),
         logging.WARNING,
         "between 1970-01-01T00:00:00Z and 1970-01-01T01:00:00Z expired before they were read, if there were any: 3600",
@@ -208,6 +218,17 @@ def test_filtered_records_are_one_line_in_an_hour_of_each_shard(caplog):
             observe(events.RecordsFiltered(SHARD, "7", 1))
             observe(events.RecordsFiltered("s-1", "7", 1))
     assert len(caplog.records) == 4
+
+
+def test_dropped_records_are_one_line_in_an_hour_of_each_shard_and_each_hole_has_its_own(caplog):
+    now = 0.0
+    observe = LoggingObserver(clock=lambda: now)
+    with caplog.at_level(logging.INFO, logger="efo"):
+        for now in range(7200):  # noqa: B007 - the clock reads it
+            observe(events.RecordsDropped(SHARD, "too_old", 0.0, 1.0, 1))
+        for _ in range(3):
+            observe(events.RecordsDropped(SHARD, "behind", 0.0, 1.0, 1))
+    assert len(caplog.records) == 5
 
 
 def test_events_go_to_the_logger_that_is_given(caplog):

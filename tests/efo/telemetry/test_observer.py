@@ -53,6 +53,7 @@ EVERY_EVENT: tuple[events.Event, ...] = (
     events.RecordSkipped("s-0", "1", 0, "ValueError"),
     events.RecordDeadLettered("s-0", "1", 0, "ValueError"),
     events.AggregateDamaged("s-0", "1", "no checksum"),
+    events.RecordsDropped("s-0", "behind", 1000.0, 4600.0, 2),
     events.RecordsExpired("s-0", 1000.0, 4600.0, 3600.0),
     events.RecordsFiltered("s-0", "1", 2),
     events.SinkRetried("s-0", "sink_full", "no room", 1.0),
@@ -141,6 +142,14 @@ def test_records_that_expired_unread_are_counted_by_their_time(telemetry):
     telemetry.observe(events.RecordsExpired("s-0", 1000.0, 4600.0, 3600.0))
     telemetry.observe(events.RecordsExpired("s-1", 1000.0, 1002.5, 2.5))
     assert telemetry.values(instruments.RECORD_EXPIRED_TIME) == {(): 3602.5}
+
+
+def test_what_a_limit_of_age_drops_is_counted_by_its_reason(telemetry):
+    telemetry.observe(events.RecordsDropped("s-0", "too_old", 1000.0, 1010.0, 7))
+    telemetry.observe(events.RecordsDropped("s-1", "too_old", 1000.0, 1010.0, 3))
+    telemetry.observe(events.RecordsDropped("s-1", "behind", 1000.0, 1600.0, 5))
+    assert telemetry.values(instruments.RECORDS_DROPPED) == {("too_old",): 10, ("behind",): 5}
+    assert telemetry.values(instruments.RECORD_SKIPPED_TIME) == {(): 600}
 
 
 def test_every_instrument_is_fed_with_its_unit_description_and_buckets(telemetry):

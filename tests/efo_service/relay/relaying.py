@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 import trio
 
+from efo.consumer.age_limits import AgeLimits
 from efo.model import Batch, Checkpoint
 from efo_service.relay.destination import Destination, NoReports, SinkRetries
 from efo_service.relay.relay import CommitPace, relay_shard
@@ -71,6 +72,7 @@ class ListedShard:
         pause: float = 0.0,
     ) -> None:
         self.stream, self.shard_id, self.checkpoint = stream, shard_id, checkpoint
+        self.ages: AgeLimits | None = None
         self._batches = iter(batches)
         self._pause = pause
         self.acked: list[tuple[int, int | None]] = []

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 
+from efo.consumer.age_limits import AgeLimits
 from efo.errors import ConfigurationError
 from efo.model import Record, checkpoint_of
 from efo_service.relay.destination import Destination, SkippingSink
@@ -68,6 +71,30 @@ async def test_a_shard_of_which_everything_is_dropped_is_acked_and_read_again_af
     assert sum(dropped) == 5
     again = await relay_all(destination, make_batch(4))
     assert again.seeks == []  # the log has no position: the lease's counts
+
+
+@pytest.mark.parametrize("function", [None, mask])
+async def test_records_that_are_too_old_are_dead_letters_as_they_were_read(tmp_path, make_batch, function):
+    reports, now = Reports(), make_batch(6).records[-1].approximate_arrival_timestamp
+    of_log = to_log(tmp_path, function, LogSink(tmp_path / "log", "old"), reports)[0]
+    destination = replace(of_log, takes_old=True, transform=None if function is None else of_log.transform)
+    batch = make_batch(6)
+    records = [
+        msgspec.structs.replace(record, approximate_arrival_timestamp=now - (3600 if number(record) % 2 else 0))
+        for record in batch.records
+    ]
+    shard = ListedShard([replace(batch, records=tuple(records))])
+    shard.ages = AgeLimits(SHARD, 600.0, None, lambda: now, refuse_event)
+    await relay_shard(shard, destination)
+    kept = b"value-%d" if function is None else b"masked-%d"
+    assert values(tmp_path) == [kept % n for n in (0, 2, 4)]
+    assert values(tmp_path, "old") == [b"value-%d" % n for n in (1, 3, 5)]
+    assert {refused.reason for _, refused in reports.refusals} == {"the record is older than max_record_age, 600 s"}
+    assert shard.acked == [(0, None)]
+
+
+def refuse_event(event):
+    raise AssertionError(event)
 
 
 async def test_after_a_crash_the_position_is_that_of_the_last_record_that_was_written(tmp_path, make_batch):

@@ -155,6 +155,18 @@ def test_filtered_records_are_a_warning_when_it_begins_and_once_an_hour(lines):
     assert lines()[0]["mode"] == "filter"
 
 
+def test_dropped_records_are_a_warning_once_an_hour_and_each_hole_is_one(lines):
+    now = 0.0
+    observe = log_events(filtering=Filtering(lambda: now))
+    for now in (0.0, 1.0, REPORT_INTERVAL):  # noqa: B007 - the clock reads it
+        observe(events.RecordsDropped("s-0", "too_old", 0.0, 60.0, 3))
+        observe(events.RecordsDropped("s-0", "behind", 0.0, 60.0, 3))
+    told = [line["level"] for line in lines() if line["reason"] == "too_old"]
+    assert told == ["warning", "debug", "warning"]
+    assert [line["level"] for line in lines() if line["reason"] == "behind"] == ["warning"] * 3
+    assert (lines()[0]["event"], lines()[0]["since"]) == ("records_dropped", "1970-01-01T00:00:00Z")
+
+
 def test_a_line_is_one_write(output):
     """With two writes, another worker could write between them if Python does not buffer."""
     log_events()(events.ShardStarted("s-0", Checkpoint.TRIM_HORIZON))

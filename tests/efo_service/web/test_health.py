@@ -11,6 +11,7 @@ from efo.events import (
     LeaseStoreCalled,
     PollAttempted,
     ReadModeChanged,
+    RecordsDropped,
     RecordsExpired,
     RecordsFiltered,
     ShardsListed,
@@ -273,6 +274,24 @@ def test_filtered_records_are_told_while_it_goes_on(readings):
     assert health.problems()
     filtering.observe(ShardStopped("s-0"))
     assert health.problems() == health.obstacles() == ()
+
+
+def test_records_that_a_limit_of_age_drops_are_told_while_it_goes_on(readings):
+    filtering = Filtering(readings.now)
+    health = Health(clock=readings.now, filtering=filtering)
+    opened, ready = ConsumerOpened(readings), ConsumerReady("fan", "arn", registered=False)
+    for event in (opened, ready, LeasesCounted({}, 1), ShardsListed(1)):
+        health(event)
+    for event in (RecordsDropped("s-0", "too_old", 0.0, 9.0, 7), RecordsDropped("s-0", "behind", 0.0, 9.0, 1)):
+        filtering.observe(event)
+        filtering.observe(event)
+    old, behind = health.problems()
+    assert old.startswith("s-0: 14 records older than [relay] max_record_age were dropped")
+    assert behind.startswith("s-0: a backlog was skipped")
+    assert health.obstacles() == ()
+    readings.time += RECENT + 1
+    readings.known = (replace(SHARD, last_event_at=readings.time),)
+    assert health.problems() == ()
 
 
 def test_shards_with_the_same_problem_share_a_sentence_with_the_first_names(health, readings):
