@@ -11,8 +11,8 @@ from typing import Annotated, Final, Literal, NoReturn
 try:
     from cyclopts import App, CycloptsError, Parameter
 except ImportError as error:
-    # The package installs this command in any case, but its dependencies only with the extra `service`.
-    sys.stderr.write(f"efo: a package of the command line is missing ({error}): pip install 'efo[service]'\n")
+    # The package installs this command in any case, but its dependencies only with the extra `service` or `cli`.
+    sys.stderr.write(f"efo: a package of commands is missing ({error}): pip install 'efo[cli]', or 'efo[service]'\n")
     raise SystemExit(69) from error
 
 from efo_service.exit_codes import Exit, report

@@ -30,9 +30,13 @@ class DrainDeadlineError(EfoError):
 
 
 _OPTIONAL: Final = {
-    "pyarrow": "the log and its readers need it: pip install 'efo[service]', or another image than that for Kafka"
+    "pyarrow": "the log and its readers need it: pip install 'efo[service]', or another image than that for Kafka",
+    **dict.fromkeys(
+        ("starlette", "prometheus_client", "opentelemetry.sdk", "opentelemetry.exporter"),
+        "a service needs it, and the extra `cli` is without: pip install 'efo[service]'",
+    ),
 }
-"""Packages of the extra `service` that some installations are without, and who needs them."""
+"""Packages and modules of the extra `service` that some installations are without, and who needs them."""
 
 
 def missing_package(error: BaseException | None) -> str | None:

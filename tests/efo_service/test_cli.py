@@ -192,14 +192,14 @@ def test_a_missing_package_of_the_fake_is_named(command, missing, monkeypatch, c
     shown = capsys.readouterr()
     assert shown.out == ""
     assert missing in shown.err
-    assert "pip install 'efo[service,testing]'" in shown.err
+    assert "pip install 'efo[cli]'" in shown.err
 
 
 def test_a_missing_package_of_the_command_line_is_reported_with_the_install_command():
     program = "import sys; sys.modules['cyclopts'] = None; from efo_service.cli import main; main()"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == Exit.UNAVAILABLE
-    assert "pip install 'efo[service]'" in done.stderr
+    assert "pip install 'efo[cli]', or 'efo[service]'" in done.stderr
     assert "Traceback" not in done.stderr
 
 

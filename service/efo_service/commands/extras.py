@@ -7,7 +7,7 @@ from typing import Final
 
 from efo_service.errors import UnavailableError
 
-_FAKE_PACKAGES: Final = ("cbor2", "trustme")  # and h11, which the extra `service` installs too
+_FAKE_PACKAGES: Final = ("cbor2", "trustme")  # and h11, which the extras `service` and `cli` install too
 
 
 def require_fake() -> None:
@@ -20,5 +20,5 @@ def require_fake() -> None:
             import_module(module)
     except ImportError as error:
         raise UnavailableError(
-            f"a package that FakeKinesis needs is missing ({error}): pip install 'efo[service,testing]'"
+            f"a package that FakeKinesis needs is missing ({error}): pip install 'efo[cli]'"
         ) from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +19,7 @@ from efo_service.config.dynamodb import DynamoDbSettings
 from efo_service.config.relay import RelaySettings
 from efo_service.config.section import proxy_text
 from efo_service.config.settings import KinesisSettings, Settings
+from efo_service.errors import missing_package as missing_in
 from efo_service.factories.kafka import kafka_options
 from efo_service.factories.kinesis import open_stream
 from efo_service.factories.lease_store import inspectable_leases
@@ -107,6 +109,17 @@ def _way(settings: Settings, service: DynamoDbSettings | CloudWatchSettings, hos
 
 
 def _sink(settings: Settings, seconds: float) -> list[Check]:
+    try:
+        return _sink_checks(settings, seconds)
+    except ModuleNotFoundError as error:
+        if (sentence := missing_in(error)) is None:
+            raise
+        if find_spec("starlette") is None:
+            return [untested("sink", "the service is not installed here, but only the extra `cli`")]
+        return [missing_package("sink", sentence, "pip install 'efo[service]'")]
+
+
+def _sink_checks(settings: Settings, seconds: float) -> list[Check]:
     relay = settings.relay
     letters = {} if relay.dead_letters is None else {f"{_system(relay)} dead letters": relay.dead_letters}
     topics = {f"{relay.sink} topic": settings.topic, **letters}
@@ -142,7 +155,12 @@ def _streams_of_topics(settings: Settings) -> dict[str, float]:
         topics.append(relay.dead_letters)
     if not topics:
         return {}
-    from efo_service.relay.readable import open_readable  # noqa: PLC0415 - pyarrow is slow to import
+    try:
+        from efo_service.relay.readable import open_readable  # noqa: PLC0415 - pyarrow is slow to import
+    except ModuleNotFoundError as error:
+        if missing_in(error) is None:
+            raise
+        return {}  # the check of the sink says so
 
     log, found = open_readable(relay.log_root), dict[str, float]()
     for topic in topics:
