@@ -98,6 +98,7 @@ def call_of_handler(handler):
 
 
 class FakeShard:
+    ages = None
     shard_id = "shardId-000000000000"
     observer = staticmethod(ignore_events)
 
