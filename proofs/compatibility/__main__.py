@@ -17,7 +17,7 @@ from typing import Final
 from efo_service.version import VERSION
 from proofs.compatibility.golden import write
 from proofs.compatibility.reading import Reading, read_all
-from proofs.compatibility.upgrade import before_the_last_format, upgrade_and_downgrade
+from proofs.compatibility.upgrade import before_the_last_format, last_release, upgrade_and_downgrade
 from proofs.paths import ROOT
 
 GOLDEN: Final = ROOT / "tests" / "golden"
@@ -34,7 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         nargs="?",
         const="",
         metavar="COMMIT",
-        help="run that version and this one in turn on one log and lease store (default: before the last format)",
+        help="run that version and this one in turn on one log and lease store (default: the last release, or while "
+        "there is none, before the last change of a format)",
     )
     options = parser.parse_args(arguments)
     if options.upgrade is not None:
@@ -59,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _upgrade(commit: str) -> int:
     with tempfile.TemporaryDirectory(prefix="efo-upgrade-") as scratch:
-        result = upgrade_and_downgrade(commit or before_the_last_format(), Path(scratch))
+        result = upgrade_and_downgrade(commit or last_release() or before_the_last_format(), Path(scratch))
     for step in result.steps:
         print(f"{step.version:12} {step.outcome:8} {step.records:5} records in the log  {step.reason}")
     print(json.dumps(asdict(result)))

@@ -1,7 +1,7 @@
 """An upgrade and a downgrade between two versions, on processes that relay: what one writes, the other goes on with.
 
-The older version is a commit of this repository, by default the one before the last change of a format. Its code runs
-with this environment's packages.
+The older version is a commit of this repository: by default the last release before this commit, and while there is
+none, the commit before the last change of a format. Its code runs with this environment's packages.
 """
 
 from __future__ import annotations
@@ -50,6 +50,12 @@ class Result:
     put: int
     found: int
     passed: bool
+
+
+def last_release() -> str | None:
+    """Return the newest tag of a release (v0.1.0) before this commit; None if there is none."""
+    tags = _git("tag", "--merged", "HEAD^", "--sort=-version:refname", "--list", "v[0-9]*").split()
+    return tags[0] if tags else None
 
 
 def before_the_last_format() -> str:
