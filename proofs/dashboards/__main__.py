@@ -19,6 +19,7 @@ from efo.errors import EfoError
 from proofs.dashboards.cases import CASES
 from proofs.dashboards.programs import ProgramError, build_collector, missing
 from proofs.dashboards.run import run
+from proofs.go_build import GoBuildError
 
 
 def main() -> int:
@@ -49,7 +50,7 @@ def main() -> int:
             report("building the Collector, unless it is there; the first time takes some minutes")
             build_collector()
             result = trio.run(run, directory, report, only)
-        except (EfoError, ProgramError, trio.TooSlowError) as error:
+        except (EfoError, GoBuildError, ProgramError, trio.TooSlowError) as error:
             print(error, file=sys.stderr)
             print(
                 json.dumps({"dashboards": "failed", "error": str(error).splitlines()[0] if str(error) else "timeout"})

@@ -18,6 +18,7 @@ import trio
 
 from efo_service.spark.errors import JavaMissingError
 from efo_service.spark.java import find_java
+from proofs.go_build import build
 from proofs.paths import ROOT, TOOLS
 from proofs.peers.process_tree import descendants
 
@@ -49,15 +50,8 @@ def missing() -> list[str]:
 
 
 def build_collector() -> None:
-    """Build the Collector, unless its source is older. Go checks its modules against go.sum. Raises ProgramError."""
-    newest = max(path.stat().st_mtime for path in _SOURCE.iterdir())
-    if COLLECTOR.exists() and COLLECTOR.stat().st_mtime > newest:
-        return
-    COLLECTOR.parent.mkdir(parents=True, exist_ok=True)
-    command = ["go", "build", "-mod=readonly", "-buildvcs=false", "-trimpath", "-o", str(COLLECTOR), "."]
-    done = subprocess.run(command, cwd=_SOURCE, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise ProgramError(f"go build in {_SOURCE.relative_to(ROOT)}: {done.stderr.strip()}")
+    """Build the Collector, unless its source is older. Raises GoBuildError."""
+    build(_SOURCE, COLLECTOR)
 
 
 def free_ports(count: int) -> list[int]:
