@@ -62,6 +62,7 @@ PROOFS: Final = {
     "Speed": (
         Proof("bench", "proofs.benchmarks", "Each figure beside its target", 'ARGS="--only data-path"', takes="15 min"),
         Proof("bench-quick", "proofs.benchmarks.quick", "Ratios to fixed clients and to kept ones", takes="3 min"),
+        Proof("bench-native", "proofs.benchmarks.native", "efo-native beside the Python step", takes="4 min"),
         Proof("bench-core", "proofs.benchmarks.core", "Renewal, back-pressure and the data path"),
         Proof("bench-doors", "proofs.benchmarks.doors", "CPU time of a batch: trio, asyncio, synchronous"),
         Proof("bench-fake", "proofs.benchmarks.fake", "Throughput and resources of the fake"),

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from proofs.audit.crates import judge_crates
 from proofs.audit.licences import installed, judge, refused_as_programs
 from proofs.audit.locks import LockError, parse_lock, rounds
 from proofs.audit.vulnerabilities import ask_pip_audit, check
@@ -58,6 +59,9 @@ def main() -> int:
     others = judge((pin for name, pins in locks.items() if name not in INSTALLED for pin in pins), found, allowed)
     licences["refused"] |= refused_as_programs(others["refused"], audit["programs"])
     licences["unknown"] = sorted({*licences["unknown"], *others["unknown"]})
+    crates = judge_crates(allowed)
+    licences["refused"] |= crates.get("refused", {})
+    licences["unknown"] += crates.get("unknown", [])
     vulnerabilities = check(rounds(locks), ask_pip_audit(TOOLS / "audit/bin/pip-audit"))
     components = write_sbom(sbom)
     status = exit_status(vulnerabilities, licences)
@@ -68,6 +72,7 @@ def main() -> int:
         "vulnerabilities": vulnerabilities,
         "licences": licences,
         "licences_of_proofs": {"allowed": others["allowed"], "not_installed": len(others["not_installed"])},
+        "licences_of_crates": crates,
         "sbom": {"path": str(sbom), "components": components},
     }
     print(json.dumps(result))

@@ -58,10 +58,11 @@ def measure(
     *,
     options: Sequence[str] = (),
     processes: int = 1,
+    variables: Mapping[str, str] | None = None,
 ) -> list[Window]:
     """Run a client in a process and a directory of its own; return its windows. Raises ClientError."""
     samples: list[Sample] = []
-    with client(program, [json.dumps(served), consumer, *options], timing.total + PATIENCE) as process:
+    with client(program, [json.dumps(served), consumer, *options], timing.total + PATIENCE, variables) as process:
         assert process.stdout is not None
         for line in process.stdout:
             samples.append(parse(line))

@@ -1,8 +1,11 @@
+import shutil
+import tomllib
 from email.message import Message
 
 import pytest
 
 from proofs.audit.__main__ import FOUND, NOT_CHECKED, NOTHING_FOUND, exit_status
+from proofs.audit.crates import judge_crates
 from proofs.audit.licences import expression_of, is_allowed, judge, refused_as_programs
 from proofs.audit.locks import LockError, Pin, parse_lock, rounds
 from proofs.audit.vulnerabilities import CONTROL, check, parse
@@ -158,3 +161,12 @@ def test_packages_are_judged_by_name_and_version_and_what_is_missing_is_named():
         "not_installed": ["d==1"],
         "other_platform": ["e==1"],
     }
+
+
+@pytest.mark.skipif(shutil.which("cargo") is None, reason="there is no cargo")
+def test_the_licences_of_the_crates_of_efo_native_are_allowed():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    verdict = judge_crates(project["tool"]["efo"]["audit"]["licences"])
+    assert (verdict["refused"], verdict["unknown"]) == ({}, [])
+    assert verdict["allowed"] > 10
+    assert judge_crates(["MIT"])["refused"]["target-lexicon==0.13.5"] == "Apache-2.0 WITH LLVM-exception"

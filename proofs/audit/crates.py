@@ -1,0 +1,24 @@
+"""The crates that efo-native is built of: their licences, as Cargo's metadata states them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Collection
+from typing import Any
+
+from proofs.audit.licences import judge
+from proofs.audit.locks import Pin
+from proofs.paths import ROOT
+
+
+def judge_crates(allowed: Collection[str]) -> dict[str, Any]:
+    """Return the verdict on the locked crates, those that only compile it too. Without cargo, none is looked at."""
+    if shutil.which("cargo") is None:
+        return {"not_checked": "there is no cargo"}
+    command = ["cargo", "metadata", "--format-version", "1", "--locked", "--manifest-path", "native/Cargo.toml"]
+    told = subprocess.run(command, check=True, cwd=ROOT, capture_output=True, text=True)
+    packages = json.loads(told.stdout)["packages"]
+    found = {(package["name"], package["version"]): package["license"] for package in packages}
+    return judge((Pin(name, version) for name, version in found), found, allowed)

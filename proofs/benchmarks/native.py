@@ -1,0 +1,63 @@
+"""efo with the native step and with the Python step, in turn: `make bench-native`, some minutes.
+
+The figure is user records per CPU-second of the whole consumer, with leases, checkpoints and metrics. The ratio is that
+of two windows that follow each other, so that what else the machine does weighs on both. The last line of stdout is one
+JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+from statistics import median
+
+from efo.protocol.native import DECODER
+from proofs.benchmarks.fake import Server
+from proofs.benchmarks.figures.baseline import ratio_of
+from proofs.benchmarks.figures.throughput import SHAPES
+from proofs.benchmarks.machine import machine
+from proofs.benchmarks.readers.running import EFO, Timing, measure
+
+UNAVAILABLE = 69
+STEPS = {"native": "1", "python": "0"}
+ALL = {**SHAPES, "single": ["--record-bytes", "200", "--records-per-event", "1"]}
+
+
+def measure_shape(options: list[str], rounds: int, timing: Timing) -> dict[str, list[float]]:
+    """Return the records per CPU-second of each round, by step."""
+    rates: dict[str, list[float]] = {step: [] for step in STEPS}
+    with Server(options) as server:
+        for number in range(rounds):
+            for step in list(STEPS)[:: 1 if number % 2 else -1]:
+                variables = {"EFO_NATIVE": STEPS[step]}
+                (window,) = measure(EFO, server.served, server.next_consumer(), timing, variables=variables)
+                rates[step].append(window.records_per_cpu_second)
+    return rates
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="make bench-native", description=__doc__)
+    parser.add_argument("--only", nargs="+", choices=list(ALL), default=list(ALL), help="shapes (default: all)")
+    parser.add_argument("--rounds", type=int, default=6, help="pairs of windows of each shape (default: 6)")
+    parser.add_argument("--seconds", type=float, default=2.0, help="length of a window (default: 2)")
+    options = parser.parse_args()
+    if DECODER.step is None:
+        print(f"{DECODER.detail}: make native", file=sys.stderr)
+        return UNAVAILABLE
+    found = {}
+    for shape in options.only:
+        rates = measure_shape(ALL[shape], options.rounds, Timing(options.seconds, windows=1, warm_up=0.7))
+        ratio = ratio_of(rates["native"], rates["python"])
+        k_records = {step: round(median(values) / 1000, 1) for step, values in rates.items()}
+        found[shape] = {key: round(value, 2) for key, value in asdict(ratio).items()} | {"k_records": k_records}
+        print(f"{shape}: {found[shape]}", file=sys.stderr, flush=True)
+    print(
+        json.dumps({"native_to_python": found, "rounds": options.rounds, "machine": machine(seconds=options.seconds)})
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
