@@ -90,7 +90,7 @@ def _events(choice: int, data: bytes, step: Step | None) -> Iterator[object]:
 
 
 def _frames(choice: int, data: bytes, step: Step | None) -> Iterator[object]:
-    decoder = EventDecoder(step)
+    decoder = EventDecoder(step, shortest=0)
     for chunk in cut(FIRST + data, choice):
         decoder.receive_data(chunk)
         while (received := decoder.next_event()) is not None:

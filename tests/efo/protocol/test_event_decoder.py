@@ -3,7 +3,7 @@
 import pytest
 
 from efo.errors import ChecksumError, EventError, FrameError, ServiceError
-from efo.protocol.event_decoder import EventDecoder
+from efo.protocol.event_decoder import SMALL, EventDecoder
 from efo.protocol.eventstream import encode
 
 EVENT = {":message-type": "event", ":event-type": "SubscribeToShardEvent"}
@@ -40,7 +40,7 @@ def received(decoder, data, size):
 def test_the_step_reads_each_event_after_the_first_with_the_same_headers(size):
     first, second = encode(EVENT, body()), encode(EVENT, body(b'"ContinuationSequenceNumber":"18"'))
     step = FakeStep((*COLUMNS, body(b'"ContinuationSequenceNumber":"18"', b"")))
-    events = received(EventDecoder(step), first + second, size)
+    events = received(EventDecoder(step, 0), first + second, size)
     assert [frame for frame, _ in step.asked] == [second]
     assert events == received(EventDecoder(None), first + second, size)
     assert [length for _, length in events] == [len(first), len(second)]
@@ -49,13 +49,13 @@ def test_the_step_reads_each_event_after_the_first_with_the_same_headers(size):
 def test_what_the_step_leaves_the_python_step_reads():
     data = encode(EVENT, body()) * 3
     step = FakeStep(None)
-    assert received(EventDecoder(step), data, len(data)) == received(EventDecoder(None), data, len(data))
+    assert received(EventDecoder(step, 0), data, len(data)) == received(EventDecoder(None), data, len(data))
     assert len(step.asked) == 2
 
 
 def test_what_is_wrong_besides_the_records_is_told_by_the_python_step():
     frame = encode(EVENT, body())
-    decoder = EventDecoder(FakeStep((*COLUMNS, b'{"Records":[],"MillisBehindLatest":"no"}')))
+    decoder = EventDecoder(FakeStep((*COLUMNS, b'{"Records":[],"MillisBehindLatest":"no"}')), 0)
     decoder.receive_data(frame)
     decoder.next_event()
     decoder.receive_data(encode(EVENT, body(b'"ContinuationSequenceNumber":7')))
@@ -64,7 +64,7 @@ def test_what_is_wrong_besides_the_records_is_told_by_the_python_step():
 
 
 def test_rule_r2_holds_for_what_the_step_read():
-    decoder = EventDecoder(FakeStep((*COLUMNS, body(b'"New":1', b""))))
+    decoder = EventDecoder(FakeStep((*COLUMNS, body(b'"New":1', b""))), 0)
     decoder.receive_data(encode(EVENT, body()) * 2)
     decoder.next_event()
     with pytest.raises(EventError, match="neither a continuation nor child shards"):
@@ -74,7 +74,7 @@ def test_rule_r2_holds_for_what_the_step_read():
 
 def test_a_view_is_read_by_the_python_step():
     step = FakeStep(None)
-    decoder = EventDecoder(step)
+    decoder = EventDecoder(step, 0)
     decoder.receive_data(memoryview(encode(EVENT, body()) * 2))
     assert decoder.next_event() == decoder.next_event()
     assert step.asked == []
@@ -97,3 +97,10 @@ def test_a_damaged_stream_stays_damaged():
         decoder.next_event()
     with pytest.raises(FrameError, match="earlier"):
         decoder.next_event()
+
+
+def test_a_short_frame_is_read_by_the_python_step():
+    long = encode(EVENT, body(records=b",".join([RECORD] * 40)))
+    step = FakeStep(None)
+    received(EventDecoder(step), encode(EVENT, body()) * 2 + long, SMALL)
+    assert [frame for frame, _ in step.asked] == [long]

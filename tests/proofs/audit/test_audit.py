@@ -5,7 +5,7 @@ from email.message import Message
 import pytest
 
 from proofs.audit.__main__ import FOUND, NOT_CHECKED, NOTHING_FOUND, exit_status
-from proofs.audit.crates import judge_crates
+from proofs.audit.crates import LOCK, judge_crates
 from proofs.audit.licences import expression_of, is_allowed, judge, refused_as_programs
 from proofs.audit.locks import LockError, Pin, parse_lock, rounds
 from proofs.audit.vulnerabilities import CONTROL, check, parse
@@ -163,7 +163,7 @@ def test_packages_are_judged_by_name_and_version_and_what_is_missing_is_named():
     }
 
 
-@pytest.mark.skipif(shutil.which("cargo") is None, reason="there is no cargo")
+@pytest.mark.skipif(shutil.which("cargo") is None or not LOCK.exists(), reason="efo-native is not built (make native)")
 def test_the_licences_of_the_crates_of_efo_native_are_allowed():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     verdict = judge_crates(project["tool"]["efo"]["audit"]["licences"])
