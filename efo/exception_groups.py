@@ -1,12 +1,19 @@
-"""Collapses exception groups, which nurseries raise, into one exception."""
+"""Collapses exception groups, which nurseries raise, into one exception, and shortens its traceback."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import overload
+from traceback import walk_tb
+from typing import Final, TypeVar, overload
 
-from efo.errors import EfoError, IsolateShardError, LeaseLostError
+from efo.errors import DeliveryError, EfoError, HandlerError, IsolateShardError, LeaseLostError, without_tracebacks
+
+E = TypeVar("E", bound=BaseException)
+
+_LIBRARIES: Final = frozenset({"efo", "outcome", "trio"}) | sys.stdlib_module_names
+"""Packages whose frames explain nothing to an application, as do those of all that is installed."""
 
 
 @contextmanager
@@ -38,6 +45,40 @@ def collapse_groups() -> Iterator[None]:
                 known.add((type(other), str(other)))
                 error.add_note(f"at the same time: {type(other).__name__}: {other}")
         raise error from error.__cause__
+
+
+def shorten(error: E) -> E:
+    """Let an error of efo lose the frames below the call that is about to raise it. Return the same error.
+
+    Its sentence tells what is wrong; a hundred lines of efo's own nurseries would hide it. Frames of an application are
+    kept, with all around them. Causes stay as `__context__`, which a traceback does not show: they may quote secrets.
+    """
+    if not isinstance(error, EfoError) or isinstance(error, HandlerError | DeliveryError):
+        return error
+    links: dict[int, BaseException] = {}
+    link: BaseException | None = error
+    while link is not None and id(link) not in links:
+        links[id(link)] = link
+        link = link.__cause__ or link.__context__
+    if any(_has_frames_of_others(link) for link in links.values()):
+        return error
+    for link in links.values():
+        link.__context__, link.__cause__ = link.__cause__ or link.__context__, None  # which hides the context
+    return without_tracebacks(error)
+
+
+def shorten_at_exit(_kind: type[BaseException] | None, error: BaseException | None, _traceback: object) -> None:
+    """Shorten what an exit stack is about to raise: a generator's context manager would restore the traceback."""
+    if error is not None:
+        shorten(error)
+
+
+def _has_frames_of_others(error: BaseException) -> bool:
+    return any(
+        str(frame.f_globals.get("__name__", "")).partition(".")[0] not in _LIBRARIES
+        and "site-packages" not in frame.f_code.co_filename
+        for frame, _ in walk_tb(error.__traceback__)
+    )
 
 
 def _rank(error: Exception) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -54,6 +55,10 @@ TRIM_HORIZON: Final = Position.trim_horizon()
 CLOCK_ERROR: Final = 300.0
 """Seconds by which a time may be in the future and still means now: what the clocks of two hosts may differ by, as far
 as AWS accepts a signature."""
+
+CONSUMER_NAME: Final = re.compile(r"[a-zA-Z0-9_.-]{1,128}")
+"""The name of a fan-out consumer (AWS: RegisterStreamConsumer, ConsumerName)."""
+_OF_A_NAME: Final = "1 to 128 letters of ASCII, digits, '_', '.' or '-'"
 
 _INITIAL: Final = {
     PositionType.TRIM_HORIZON: Checkpoint.TRIM_HORIZON,
@@ -195,6 +200,8 @@ class ConsumerSettings:
     def _check_consumer(self) -> None:
         if self.consumer_name is not None:
             check_text("consumer_name", self.consumer_name, "the name of a fan-out consumer, or None")
+            if not CONSUMER_NAME.fullmatch(self.consumer_name):
+                raise ConfigurationError(f"consumer_name={shown(self.consumer_name)}: expected {_OF_A_NAME}")
         if self.consumer_arn is not None:
             _, name = parse_consumer(self.consumer_arn)
             if self.consumer_name not in (None, name):
@@ -266,6 +273,17 @@ def _checked_duration(name: str, value: float | timedelta | None) -> float | Non
 def seconds_of(duration: float | timedelta | None) -> float | None:
     """Return a duration in seconds; None if it is None."""
     return duration.total_seconds() if isinstance(duration, timedelta) else duration
+
+
+def check_application(application: object, settings: ConsumerSettings) -> None:
+    """Check the name of an application, which is that of its fan-out consumer too. Raises ConfigurationError."""
+    check_text("application", application, "a name for the group of workers that share the shards")
+    is_name = settings.consumer_name is None and settings.consumer_arn is None and settings.read_mode != "polling"
+    if is_name and not CONSUMER_NAME.fullmatch(str(application)):
+        raise ConfigurationError(
+            f"application={shown(application)}: its fan-out consumer would have this name, which AWS refuses: expected"
+            f" {_OF_A_NAME}; or name the consumer by ConsumerSettings(consumer_name=...)"
+        )
 
 
 def parse_position(value: PositionLike, name: str) -> Position:

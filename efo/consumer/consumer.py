@@ -17,7 +17,7 @@ from efo.checks import check_async
 from efo.consumer.age_limits import limits_of
 from efo.consumer.completion import Completion
 from efo.consumer.deaggregation import Deaggregator
-from efo.consumer.ending import detail_of, drain_after, failure_of, type_of
+from efo.consumer.ending import CLOSED, TWO_READERS, detail_of, drain_after, failure_of, type_of
 from efo.consumer.expired_records import ExpiredRecords
 from efo.consumer.handlers.surfaces import check_no_handler, check_surface
 from efo.consumer.shard_sources import ShardSources
@@ -42,7 +42,7 @@ from efo.events import (
     ShardStarted,
     ShardStopped,
 )
-from efo.exception_groups import collapse_groups
+from efo.exception_groups import collapse_groups, shorten
 from efo.kinesis.client import KinesisClient
 from efo.kinesis.identity import StreamIdentity
 from efo.leases.keeper import HeldLease, LeaseKeeper
@@ -57,11 +57,6 @@ from efo.settings import ConsumerSettings, OnServiceError, PositionLike, parse_p
 if TYPE_CHECKING:
     from efo.telemetry.spans import Spans
 
-TWO_READERS: Final = (
-    "this consumer is read already, by another run or an iteration: read it once, with one reader, or open another"
-    " consumer of the same application, which shares the shards"
-)
-
 MAX_PROBES: Final = 25
 """How many leases without lineage all workers together read at the same time."""
 
@@ -69,7 +64,7 @@ MAX_PROBES: Final = 25
 class Consumer:
     """Reads the shards whose leases this worker holds. Made by `open_consumer`.
 
-    `failure`: what ended it, and where; None unless an error did.
+    `failure`: what ended it, and where; None unless an error did. `is_closed`: whether its block was left.
     """
 
     def __init__(
@@ -91,6 +86,7 @@ class Consumer:
     ) -> None:
         self.worker_id = worker_id
         self.failure: str | None = None
+        self.is_closed = False
         self.on_end: Callable[[], object] = lambda: None
         self._token = trio.lowlevel.current_trio_token()
         self._keeper = LeaseKeeper(
@@ -160,6 +156,8 @@ class Consumer:
         check_no_handler(reader, "efo")
         if self._reads:
             raise ConfigurationError(TWO_READERS)
+        if self.is_closed:
+            raise ConfigurationError(CLOSED)
         self._reads, self._is_caught_up = True, None
         try:
             with collapse_groups():
@@ -185,6 +183,7 @@ class Consumer:
                     background.cancel_scope.cancel()
         except Exception as error:
             self.failed(error)
+            shorten(error)
             raise
         finally:
             self._is_caught_up = self._completion.is_caught_up
@@ -305,6 +304,8 @@ class Consumer:
         return None if counted is None else LeaseCounts(counted.counts, counted.workers, self._counts())
 
     def _shard(self, shard_id: str) -> ShardStream:
+        if self.is_closed:
+            raise ConfigurationError(CLOSED)
         if shard_id not in self._running:
             raise ShardNotReadError(
                 f"this worker does not read {shard_id}: status().shards has those that it reads; those in the state"
@@ -420,6 +421,7 @@ class Consumer:
         shard = self._running.pop(held.lease.key, None)
         if shard is None:
             return
+        shard.is_left = True
         self._completion.leave(shard)
         if self._draining:
             return

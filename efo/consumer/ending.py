@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
 
 import trio
 
 from efo.errors import EfoError, HandlerError, IsolateShardError, class_name_of, error_type_of
 from efo.events import ConsumerFailed
 from efo.foreign_errors import places_of
+
+TWO_READERS: Final = (
+    "this consumer is read already, by another run or an iteration: read it once, with one reader, or open another"
+    " consumer of the same application, which shares the shards"
+)
+CLOSED: Final = "this consumer is closed: use it within the `async with` block that opened it"
 
 
 class Drains(Protocol):

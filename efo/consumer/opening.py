@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING, Final, get_args
 
 import trio
 
-from efo.checks import check_callable, check_text, check_type, shown
+from efo.checks import check_callable, check_text, shown
 from efo.consumer.consumer import Consumer
 from efo.consumer.shard_sources import ShardSources
 from efo.consumer.worker_id import worker_slot
 from efo.errors import ConfigurationError, LeaseStoreUnavailableError
 from efo.event_loops import require_trio
 from efo.events import ConsumerOpened, Observer, StartDelayed, WorkerStarted
-from efo.exception_groups import collapse_groups
+from efo.exception_groups import collapse_groups, shorten_at_exit
 from efo.kinesis.client import KinesisClient
 from efo.kinesis.connection_pool import ConnectionPool
 from efo.kinesis.identity import StreamIdentity
@@ -36,12 +36,20 @@ from efo.kinesis.opening import check_stream, open_client
 from efo.kinesis.registration import Registration
 from efo.kinesis.starting import StartingControlPlane
 from efo.kinesis.subscribe_limiter import LimitsSubscribes
-from efo.leases.opening import open_lease_store
+from efo.leases.opening import checked_lease_store, open_lease_store
 from efo.leases.store import LeaseStore
 from efo.protocol.backoff import Backoff
 from efo.protocol.joint_assignment import TableAssignment
 from efo.protocol.until import Until
-from efo.settings import ConsumerSettings, OnServiceError, PositionLike, UntilLike, check_ending, settings_from
+from efo.settings import (
+    ConsumerSettings,
+    OnServiceError,
+    PositionLike,
+    UntilLike,
+    check_application,
+    check_ending,
+    settings_from,
+)
 from efo.telemetry.combined import combine_observers
 from efo.telemetry.log import LoggingObserver
 from efo.telemetry.tracing import open_spans
@@ -102,6 +110,7 @@ async def open_consumer(
     check_stream(stream, where)
     check_arguments(application, worker_id, settings, on_service_error, observer)
     async with AsyncExitStack() as stack:
+        stack.push(shorten_at_exit)
         kinesis = await stack.enter_async_context(open_client(stream, where))
         opening = open_sharing(
             None,
@@ -145,6 +154,8 @@ async def open_sharing(
     `check_arguments` has checked the arguments. `region`, `proxy_url`: of DynamoDB, if the URL of `leases` names none.
     """
     rng = rng or random.Random()  # noqa: S311 - jitter is no secret
+    # A mistake is told before a fan-out consumer is registered, which is billed.
+    checked_lease_store(leases, application, kinesis.stream, region or kinesis.region, proxy_url)
     async with AsyncExitStack() as stack:
         if worker_id is None:
             worker_id = stack.enter_context(worker_slot(application, kinesis.stream))
@@ -219,18 +230,19 @@ async def open_sharing(
                         except Exception:
                             opened.clear()  # the application's own
                             raise
+                        finally:
+                            consumer.is_closed = True
                         keeping.cancel_scope.cancel()
                 connections.cancel_scope.cancel()
 
 
 def check_arguments(
-    application: object, worker_id: object, settings: object, on_service_error: object, observer: object
+    application: str, worker_id: object, settings: ConsumerSettings, on_service_error: object, observer: object
 ) -> None:
     """Check the arguments of `open_consumer` but for its stream. Raises ConfigurationError."""
-    check_text("application", application, "a name for the group of workers that share the shards")
+    check_application(application, settings)
     if worker_id is not None:
         check_text("worker_id", worker_id, "a name that is unique in the application, or None")
-    check_type("settings", settings, ConsumerSettings, "a ConsumerSettings, or None")
     if on_service_error not in get_args(OnServiceError):
         raise ConfigurationError(f"on_service_error={shown(on_service_error)}: expected 'stop' or 'isolate'")
     check_callable("observer", observer, "a function of an event, or None", "event")

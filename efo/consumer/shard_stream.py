@@ -89,6 +89,7 @@ class ShardStream:
         self.acks: int = 0
         self.overdue: Callable[[], Overdue | None] = _nothing_overdue
         self.is_lost: bool = False
+        self.is_left: bool = False
         self._position = start_position(checkpoint, initial)
         self.unread = unread
         self._subscribe = subscribe
@@ -395,6 +396,10 @@ class ShardStream:
         return self
 
     async def __anext__(self) -> Batch:
+        if self.is_left:
+            raise ConfigurationError(
+                f"{self.shard_id}: its reader has ended, so this worker reads it no more: iterate within the reader"
+            )
         while self.children is None and not self._draining and not self.is_complete:
             if self._is_paused:
                 await self.resumed()

@@ -20,7 +20,7 @@ from efo.doors.calls import SIDE, ApplicationSide
 from efo.doors.mailbox import TrioMailbox
 from efo.doors.process_end import end_in_child, watch
 from efo.errors import EfoError
-from efo.exception_groups import collapse_groups
+from efo.exception_groups import collapse_groups, shorten
 
 O = TypeVar("O")  # noqa: E741 - what is opened
 T = TypeVar("T")
@@ -167,7 +167,7 @@ class Engine(Generic[O]):
         try:
             run_trio(self._main)
         except BaseException as error:  # noqa: BLE001 - raised on the application's side
-            failure = error
+            failure = shorten(error)
         self._has_begun.set()
         for run in list(self._runs):
             run.ended.set_exception(failure or EfoError("it was closed while it was running"))
@@ -230,7 +230,7 @@ class Engine(Generic[O]):
                 result = await function(*args)
         except Exception as error:  # noqa: BLE001 - raised on the application's side
             self._runs.discard(run)
-            run.ended.set_exception(error)
+            run.ended.set_exception(shorten(error))
             return
         self._runs.discard(run)
         if run.scope.cancelled_caught:

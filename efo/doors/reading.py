@@ -7,7 +7,7 @@ from typing import Generic, Protocol, TypeVar
 
 from efo.checks import check_type
 from efo.consumer.acks import check_index, record_index
-from efo.consumer.consumer import TWO_READERS
+from efo.consumer.ending import TWO_READERS
 from efo.consumer.shard_stream import ShardStream
 from efo.consumer.shard_task import ShardReader
 from efo.doors.engine import Engine, Run

@@ -214,7 +214,7 @@ class Registration:
             raise ConsumerLimitError(
                 error.code,
                 f"{error.message.rstrip('.')}; the fan-out consumer {self.name!r} cannot be registered: deregister one "
-                "(efo consumers), or read without one: read_mode = polling or auto",
+                "that nobody uses (efo consumers), or read without one: read_mode 'polling' or 'auto'",
                 status=error.status,
             ) from error
         return True

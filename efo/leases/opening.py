@@ -45,19 +45,27 @@ async def open_lease_store(
     the store raises.
     """
     async with AsyncExitStack() as stack:
-        store = (
-            make_lease_store(leases, application, stream, region, proxy_url)
-            if isinstance(leases, str | Path)
-            else leases
-        )
-        if not hasattr(store, "ensure_scope") or isinstance(store, type):
-            raise ConfigurationError(
-                f"leases={shown(store)}: expected a path, a URL ({_SCHEMES}) or an efo lease store"
-            )
-        store.ensure_scope(application, stream)
+        store = checked_lease_store(leases, application, stream, region, proxy_url)
         if isinstance(store, AbstractAsyncContextManager) and not getattr(store, "is_open", False):
             await stack.enter_async_context(store)
         yield store
+
+
+def checked_lease_store(
+    leases: str | Path | LeaseStore,
+    application: str,
+    stream: str,
+    region: str | None = None,
+    proxy_url: str | None = None,
+) -> LeaseStore:
+    """Return the lease store that `open_lease_store` opens, for the same arguments. Raises ConfigurationError."""
+    store = (
+        make_lease_store(leases, application, stream, region, proxy_url) if isinstance(leases, str | Path) else leases
+    )
+    if not hasattr(store, "ensure_scope") or isinstance(store, type):
+        raise ConfigurationError(f"leases={shown(store)}: expected a path, a URL ({_SCHEMES}) or an efo lease store")
+    store.ensure_scope(application, stream)
+    return store
 
 
 def make_lease_store(
@@ -119,6 +127,11 @@ def _dynamodb(url: SplitResult, application: str, region: str | None, proxy_url:
         raise ConfigurationError(
             f"leases: {table!r} is not the name of a table: write dynamodb:TABLE?region=REGION, where TABLE has 3 to "
             "255 letters, digits, '_', '.' or '-'"
+        )
+    if not table and not _TABLE.fullmatch(application):
+        raise ConfigurationError(
+            f"application={shown(application)}: its lease table would have this name, which AWS refuses: a table has 3"
+            " to 255 letters, digits, '_', '.' or '-': name it otherwise, or write leases=\"dynamodb:TABLE\""
         )
     return DynamoDbLeaseStore(
         table or application,

@@ -17,7 +17,7 @@ import trio
 from efo.checks import check_callable, check_type, is_async, shown
 from efo.errors import ConfigurationError, ProducerClosedError
 from efo.events import Observer, ProducerOpened, ShardsListed
-from efo.exception_groups import collapse_groups
+from efo.exception_groups import collapse_groups, shorten_at_exit
 from efo.kinesis.client import KinesisClient
 from efo.kinesis.connection_pool import ConnectionPool
 from efo.kinesis.control_plane import ControlPlane
@@ -119,6 +119,7 @@ async def _open(
     rng: random.Random,
 ) -> AsyncIterator[Producer[Any]]:
     async with AsyncExitStack() as stack:
+        stack.push(shorten_at_exit)
         kinesis = await stack.enter_async_context(open_client(stream, where))
         starting = StartingControlPlane(kinesis.control_plane, observer, rng)
         described, listed = await _describe(kinesis, starting.plane)

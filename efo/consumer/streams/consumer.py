@@ -10,8 +10,8 @@ from typing import Final, Literal
 import trio
 
 from efo.checks import check_async
-from efo.consumer.consumer import TWO_READERS, Consumer
-from efo.consumer.ending import drain_after, failure_of
+from efo.consumer.consumer import Consumer
+from efo.consumer.ending import CLOSED, TWO_READERS, drain_after, failure_of
 from efo.consumer.handlers.surfaces import check_no_handler, check_surface
 from efo.consumer.shard_task import ShardReader
 from efo.consumer.status import ConsumerStatus
@@ -33,7 +33,7 @@ from efo.errors import (
     TransportError,
 )
 from efo.events import Observer, StreamIsolated, StreamRestored
-from efo.exception_groups import collapse_groups
+from efo.exception_groups import collapse_groups, shorten
 from efo.settings import ConsumerSettings, OnServiceError
 from efo.telemetry.held_back import HeldBack
 
@@ -103,7 +103,7 @@ class MultiStreamConsumer:
     """Reads many streams, each with its own shards, leases and fan-out consumer. Made by `open_streams`.
 
     Each stream is opened, drained and removed without touching the others. `settings`: those of all streams.
-    `failure`: what ended it, and where; None unless an error did.
+    `failure`: what ended it, and where; None unless an error did. `is_closed`: whether its block was left.
     """
 
     def __init__(
@@ -119,6 +119,7 @@ class MultiStreamConsumer:
         timeout: float | None = None,
     ) -> None:
         self.failure: str | None = None
+        self.is_closed = False
         self.on_end: Callable[[], object] = lambda: None
         self._token = trio.lowlevel.current_trio_token()
         self._observer = observer
@@ -217,6 +218,8 @@ class MultiStreamConsumer:
         check_no_handler(reader, "efo")
         if self._nursery is not None:
             raise ConfigurationError(TWO_READERS)
+        if self.is_closed:
+            raise ConfigurationError(CLOSED)
         self._reader = reader
         try:
             with collapse_groups():
@@ -234,6 +237,7 @@ class MultiStreamConsumer:
             if self.failure is None:
                 event = failure_of(error)
                 self.failure = f"{event.error_type} at {event.places[-1]}" if event.places else event.error_type
+            shorten(error)
             raise
         finally:
             self._nursery = None

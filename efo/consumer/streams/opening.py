@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 import trio
 
 from efo.arn import parse_stream
-from efo.checks import check_callable, check_number, check_text, shown
+from efo.checks import check_callable, check_number, shown
 from efo.consumer.consumer import Consumer
 from efo.consumer.handlers.handler import BatchHandler, Flush, Handler, RecordHandler
 from efo.consumer.opening import SharedLimits, check_arguments, open_sharing
@@ -29,14 +29,22 @@ from efo.consumer.worker_id import worker_slot
 from efo.errors import ConfigurationError
 from efo.event_loops import require_trio
 from efo.events import Observer
-from efo.exception_groups import collapse_groups
+from efo.exception_groups import collapse_groups, shorten_at_exit
 from efo.kinesis.client import KinesisClient
 from efo.kinesis.opening import open_client
 from efo.kinesis.subscribe_limiter import SubscribeLimiter
 from efo.protocol.failure import OnError
 from efo.protocol.joint_assignment import JointAssignment
 from efo.protocol.until import Until
-from efo.settings import ConsumerSettings, OnServiceError, PositionLike, UntilLike, check_ending, settings_from
+from efo.settings import (
+    ConsumerSettings,
+    OnServiceError,
+    PositionLike,
+    UntilLike,
+    check_application,
+    check_ending,
+    settings_from,
+)
 from efo.telemetry.log import LOGGER, LoggingObserver
 
 if TYPE_CHECKING:
@@ -92,13 +100,14 @@ async def open_streams(
     require_trio("efo.open_streams")
     settings = settings_from(settings, initial_position)
     end = check_ending(until, timeout)
-    check_text("application", application, "a name for the group of workers that share the shards")
+    check_application(application, settings)
     check_number("refresh_interval", refresh_interval, unit=" seconds")
     check_callable("observer", observer, "a function that returns the observer of a stream by its name", "stream")
     observer = cache(observer)
     if on_service_error not in get_args(OnServiceError):
         raise ConfigurationError(f"on_service_error={shown(on_service_error)}: expected 'stop' or 'isolate'")
     async with AsyncExitStack() as stack:
+        stack.push(shorten_at_exit)
         if worker_id is None:  # the same for all streams: their leases are balanced as one
             worker_id = stack.enter_context(worker_slot(application, ""))
         leases_of = await stack.enter_async_context(
@@ -136,7 +145,10 @@ async def open_streams(
         with collapse_groups():
             async with trio.open_nursery() as nursery:
                 await nursery.start(limiter.run)
-                yield consumer
+                try:
+                    yield consumer
+                finally:
+                    consumer.is_closed = True
                 nursery.cancel_scope.cancel()
 
 

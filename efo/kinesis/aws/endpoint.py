@@ -8,9 +8,10 @@ the account; the host of the region serves them all.
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Final
 from urllib.parse import SplitResult, urlsplit
 
 import botocore.config
@@ -24,6 +25,9 @@ from efo.checks import shown
 from efo.errors import ConfigurationError
 from efo.foreign_errors import reason_of
 from efo.proxy import Proxy, find_proxy
+
+_REGION: Final = re.compile(r"[a-z]+(-[a-z]+)+-\d+(-fips)?")
+"""The form of all regions, such as us-gov-west-1. botocore also takes fips-us-east-1 and us-east-1-fips."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,11 @@ def find_endpoint(
     region = region or session.get_config_variable("region")
     if region is None:
         raise botocore.exceptions.NoRegionError
+    if (endpoint_url or _configured(session)) is None and not _REGION.fullmatch(region):
+        raise ConfigurationError(
+            f"region={shown(region)} is no region of AWS: write its code, such as 'eu-central-1', without a zone; for"
+            " another service of Kinesis, give endpoint_url too"
+        )
     botocore.utils.validate_region_name(region)
     authorities = find_authorities(session, ca_file)
     url = endpoint_url or _configured(session)
