@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from hashlib import sha256
 from typing import Final, Literal, get_args
 
 from efo.arn import parse_consumer
@@ -56,6 +57,7 @@ CLOCK_ERROR: Final = 300.0
 """Seconds by which a time may be in the future and still means now: what the clocks of two hosts may differ by, as far
 as AWS accepts a signature."""
 
+_MAX_CONSUMER_NAME: Final = 128
 CONSUMER_NAME: Final = re.compile(r"[a-zA-Z0-9_.-]{1,128}")
 """The name of a fan-out consumer (AWS: RegisterStreamConsumer, ConsumerName)."""
 _OF_A_NAME: Final = "1 to 128 letters of ASCII, digits, '_', '.' or '-'"
@@ -94,6 +96,9 @@ class ConsumerSettings:
     Subscriptions:
     `consumer_name`: the fan-out consumer's name; it is registered if it does not exist. None: the application's name.
     `consumer_arn`: a fan-out consumer that somebody else registers, as in another account; it is never registered here.
+    `ephemeral`: for scripts, notebooks and tests: this worker registers a fan-out consumer of its own, whose name ends
+    with a part for its worker id, and deregisters it at the end, by Ctrl-C too. After a crash it stays, and is billed,
+    until the worker runs again. Leases and checkpoints stay in any case.
     `consumer_tags`: tags that the fan-out consumer gets when it is registered here; one that exists keeps its own.
     `subscribes_per_second`: the subscribe budget of this worker (rule R6).
     `stream_window`: how much may arrive for a shard before its reader takes it (rule R9).
@@ -135,6 +140,7 @@ class ConsumerSettings:
     consumer_name: str | None = None
     consumer_arn: str | None = None
     consumer_tags: Mapping[str, str] = field(default_factory=dict, hash=False)
+    ephemeral: bool = False
     subscribes_per_second: float = SUBSCRIBES_PER_SECOND
     stream_window: int = STREAM_WINDOW
     unsubscribe_idle_after: float = 60.0
@@ -167,7 +173,7 @@ class ConsumerSettings:
                 check_number(name, value, zero=name in _MAY_BE_ZERO, unit=_MAY_BE_NONE.get(name, ""))
         for name in ("max_record_age", "skip_when_behind"):
             object.__setattr__(self, name, _checked_duration(name, getattr(self, name)))
-        for name in ("graceful_handoff", "balance_by_throughput"):
+        for name in ("graceful_handoff", "balance_by_throughput", "ephemeral"):
             check_type(name, getattr(self, name), bool, "True or False")
         self._check_read_mode()
         self._check_consumer()
@@ -198,6 +204,11 @@ class ConsumerSettings:
             )
 
     def _check_consumer(self) -> None:
+        if self.ephemeral and (self.read_mode == "polling" or self.consumer_arn is not None):
+            why = "read_mode='polling', which registers no fan-out consumer"
+            if self.consumer_arn is not None:
+                why = "consumer_arn, whose consumer belongs to its owner"
+            raise ConfigurationError(f"ephemeral has no effect with {why}: remove it")
         if self.consumer_name is not None:
             check_text("consumer_name", self.consumer_name, "the name of a fan-out consumer, or None")
             if not CONSUMER_NAME.fullmatch(self.consumer_name):
@@ -284,6 +295,15 @@ def check_application(application: object, settings: ConsumerSettings) -> None:
             f"application={shown(application)}: its fan-out consumer would have this name, which AWS refuses: expected"
             f" {_OF_A_NAME}; or name the consumer by ConsumerSettings(consumer_name=...)"
         )
+
+
+def consumer_name_of(application: str, worker_id: str, settings: ConsumerSettings) -> str:
+    """Return the name of a worker's fan-out consumer; an ephemeral one is of this worker alone."""
+    name = settings.consumer_name or application
+    if not settings.ephemeral:
+        return name
+    part = sha256(worker_id.encode()).hexdigest()[:8]
+    return f"{name[: _MAX_CONSUMER_NAME - len(part) - 1]}-{part}"
 
 
 def parse_position(value: PositionLike, name: str) -> Position:

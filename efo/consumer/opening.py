@@ -48,6 +48,7 @@ from efo.settings import (
     UntilLike,
     check_application,
     check_ending,
+    consumer_name_of,
     settings_from,
 )
 from efo.telemetry.combined import combine_observers
@@ -173,13 +174,15 @@ async def open_sharing(
         identity = StreamIdentity(kinesis.control_plane, trio.current_time())
         registration = Registration(
             kinesis.control_plane,
-            settings.consumer_name or application,
+            consumer_name_of(application, worker_id, settings),
             observer,
             settings.consumer_arn,
             settings.consumer_tags,
             identity,
             waits_for_room=settings.read_mode == "fanout",
         )
+        if settings.ephemeral:
+            stack.push_async_callback(registration.end)
         pool = ConnectionPool(
             kinesis.connect, address=kinesis.authority, stream_window=settings.stream_window, observer=observer
         )

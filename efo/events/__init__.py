@@ -60,6 +60,7 @@ from efo.events.shards import (
     StreamRestored,
 )
 from efo.events.subscriptions import (
+    ConsumerDeregistered,
     ConsumerOpened,
     ConsumerReady,
     DeliveryBlocked,
@@ -80,6 +81,7 @@ __all__ = [
     "CheckpointSaved",
     "ConnectionClosed",
     "ConnectionOpened",
+    "ConsumerDeregistered",
     "ConsumerFailed",
     "ConsumerOpened",
     "ConsumerReady",
@@ -153,6 +155,7 @@ Event = (
     WorkerStarted
     | ConsumerOpened
     | ConsumerReady
+    | ConsumerDeregistered
     | ConsumerFailed
     | SubscribeAttempted
     | SubscriptionEnded

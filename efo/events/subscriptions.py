@@ -38,6 +38,17 @@ class ConsumerReady(msgspec.Struct, frozen=True):
     registered: bool
 
 
+class ConsumerDeregistered(msgspec.Struct, frozen=True):
+    """The fan-out consumer of an ephemeral worker was deregistered at its end. `error_type`: why not; None if it was.
+
+    One that stays is billed.
+    """
+
+    name: str
+    error_type: str | None = None
+    detail: str = ""
+
+
 class SubscribeAttempted(msgspec.Struct, frozen=True):
     """A call of SubscribeToShard got its response. `error_type` is None if it was accepted.
 

@@ -60,7 +60,7 @@ class ControlPlane(Protocol):
         ...
 
     async def deregister_consumer(self, consumer_arn: str) -> None:
-        """Deregister a consumer (AWS: DeregisterStreamConsumer). efo never does so on its own (rule R13)."""
+        """Deregister a consumer (AWS: DeregisterStreamConsumer). See rule R13."""
         ...
 
     async def describe_limits(self) -> AccountLimits:

@@ -23,7 +23,7 @@ from efo.errors import (
     ThrottledError,
     without_tracebacks,
 )
-from efo.events import ConsumerReady, Observer, StartDelayed, ignore_events
+from efo.events import ConsumerDeregistered, ConsumerReady, Observer, StartDelayed, ignore_events
 from efo.kinesis.control_plane import ControlPlane
 from efo.kinesis.identity import StreamIdentity
 from efo.kinesis.missing_shards import MissingShards
@@ -40,12 +40,14 @@ ROOM_TIMEOUT: Final = 30.0
 ROOM_INTERVAL: Final = 5.0
 """How long, and how often, a registration is tried that the limits of a stream refuse. AWS has one error for a stream
 that has as many consumers as it may, and for one with five that are being created, by a fleet that starts together."""
+DEREGISTER_TIMEOUT: Final = 15.0
+"""Seconds that the end of an ephemeral consumer may take: one that is being created must become ACTIVE first."""
 ACTIVE_TIMEOUT: Final = 300.0
 """Seconds to wait for ACTIVE. AWS takes a few seconds; an operator should see a consumer that is stuck."""
 
 
 class Registration:
-    """The registration of one application's fan-out consumer on one stream. It never deregisters.
+    """The registration of one application's fan-out consumer on one stream. Only `end` deregisters it.
 
     `given`: the ARN of a consumer that somebody else registers, often in another account. It is used as it is. `tags`:
     those that the consumer gets when it is registered. `identity`: of the stream: none is registered on another stream
@@ -71,6 +73,7 @@ class Registration:
         self._control_plane = control_plane
         self._observer = observer
         self._consumer: FanOutConsumer | None = None
+        self._may_exist = False
         self._checking = trio.Lock()
         self._checked_at = -inf  # when the last check of the consumer began
         self._failure: EfoError | None = None  # of that check
@@ -115,6 +118,7 @@ class Registration:
                     consumer = None
                 if self._given is not None and consumer is not None and consumer.arn != self._given:
                     raise self._gone()
+                self._may_exist = True
                 if consumer is not None and consumer.status not in UNREADABLE:
                     if self._consumer is not None and self._consumer.arn != consumer.arn:
                         await self._check_stream()
@@ -126,6 +130,33 @@ class Registration:
             f"the consumer {self.name!r} of {stream_arn} was not ACTIVE within {ACTIVE_TIMEOUT:g} s: "
             "DescribeStreamConsumer shows its status"
         )
+
+    async def end(self) -> None:
+        """Deregister the consumer if it may exist, and report it: for ephemeral consumers, also when cancelled."""
+        if not self._may_exist:
+            return
+        failure: EfoError | None = None
+        with trio.move_on_after(DEREGISTER_TIMEOUT, shield=True) as scope:
+            while True:
+                try:
+                    consumer = await self._control_plane.describe_consumer(await self._stream_arn(), self.name)
+                    if consumer.status != "DELETING":
+                        await self._control_plane.deregister_consumer(consumer.arn)
+                    failure = None
+                    break
+                except ResourceNotFoundError:
+                    failure = None
+                    break
+                except EfoError as error:
+                    failure = error
+                    if not error.retryable:
+                        break
+                await trio.sleep(POLL_INTERVAL)
+        if failure is not None:
+            event = ConsumerDeregistered(self.name, failure.error_type, str(failure))
+        else:
+            event = ConsumerDeregistered(self.name, "timeout" if scope.cancelled_caught else None)
+        self._observer(event)
 
     async def diagnose(self, shard_id: str, error: ResourceNotFoundError) -> EfoError:
         """Return the error that explains a ResourceNotFoundException of SubscribeToShard.
@@ -189,6 +220,7 @@ class Registration:
         )
 
     async def _register(self, stream_arn: str, room_until: float) -> bool:
+        self._may_exist = True
         try:
             await self._control_plane.register_consumer(stream_arn, self.name, self._tags)
         except ResourceInUseError:

@@ -13,6 +13,7 @@ from efo.events import (
     AcksOverdue,
     AggregateDamaged,
     ConnectionClosed,
+    ConsumerDeregistered,
     ConsumerFailed,
     ConsumerReady,
     DistributionChanged,
@@ -58,6 +59,10 @@ from efo.telemetry.outages import (
 
 LOGGER: Final = "efo"
 
+_BILLED: Final = (
+    " (registered now): AWS bills it by the shard and hour until it is deregistered (efo consumers deregister), which"
+    " efo does by itself only with ephemeral=True"
+)
 _PLANNED_LOSSES: Final = frozenset({"released", "handed_over"})
 _SYSTEMS: Final[dict[System, str]] = {
     "kinesis": "Kinesis",
@@ -241,6 +246,15 @@ def _distribution_changed(event: DistributionChanged) -> Line:
     )
 
 
+def _consumer_deregistered(event: ConsumerDeregistered) -> Line:
+    if event.error_type is None:
+        return logging.INFO, f"the fan-out consumer {event.name} is deregistered"
+    return logging.WARNING, (
+        f"the fan-out consumer {event.name} could not be deregistered, so it stays and is billed: {event.error_type}"
+        f"{_because(event.detail)}; run efo consumers deregister {event.name}"
+    )
+
+
 def _because(detail: str) -> str:
     return f": {detail}" if detail else ""
 
@@ -249,8 +263,9 @@ _LINES: Final[dict[type, Callable[[Any], Line]]] = {
     ConsumerFailed: _consumer_failed,
     ConsumerReady: lambda e: (
         logging.INFO,
-        f"the fan-out consumer {e.name} is ACTIVE{' (registered now)' if e.registered else ''}",
+        f"the fan-out consumer {e.name} is ACTIVE{_BILLED if e.registered else ''}",
     ),
+    ConsumerDeregistered: _consumer_deregistered,
     ReadModeChanged: _read_mode_changed,
     AcksOverdue: _acks_overdue,
     HandlerFailed: _handler_failed,

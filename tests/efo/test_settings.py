@@ -10,7 +10,15 @@ from efo.errors import ConfigurationError
 from efo.model import Checkpoint, Lease, Position
 from efo.protocol.aggregation import AggregateMode
 from efo.protocol.subscription import SubscriptionTiming
-from efo.settings import CLOCK_ERROR, LATEST, TRIM_HORIZON, ConsumerSettings, parse_position, pinned
+from efo.settings import (
+    CLOCK_ERROR,
+    LATEST,
+    TRIM_HORIZON,
+    ConsumerSettings,
+    consumer_name_of,
+    parse_position,
+    pinned,
+)
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
@@ -190,3 +198,19 @@ def test_a_time_in_the_future_is_a_mistake():
         ConfigurationError, match=r"^initial_position: 1970-01-01T00:21:41Z is in the future, and it is"
     ):
         pinned(Position.at_timestamp(1000.0 + CLOCK_ERROR + 1), 1000.0, "initial_position")
+
+
+@pytest.mark.parametrize(
+    "more", [{"read_mode": "polling"}, {"consumer_arn": "arn:aws:kinesis:us-east-1:123456789012:stream/s/consumer/c:1"}]
+)
+def test_an_ephemeral_consumer_needs_one_that_efo_registers(more):
+    with pytest.raises(ConfigurationError, match=r"ephemeral has no effect with (read_mode|consumer_arn)"):
+        ConsumerSettings(ephemeral=True, **more)
+
+
+def test_the_name_of_an_ephemeral_consumer_is_of_one_worker_and_never_too_long():
+    settings = ConsumerSettings(ephemeral=True)
+    one, other = (consumer_name_of("x" * 128, worker, settings) for worker in ("a", "b"))
+    assert one != other
+    assert len(one) == 128
+    assert consumer_name_of("app", "a", ConsumerSettings()) == "app"

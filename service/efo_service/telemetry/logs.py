@@ -23,6 +23,7 @@ from efo.events import (
     CheckpointSaved,
     ConnectionClosed,
     ConnectionOpened,
+    ConsumerDeregistered,
     ConsumerFailed,
     ConsumerOpened,
     ConsumerReady,
@@ -327,12 +328,12 @@ def severity_of(event: Event) -> int:
             | HashRangeHoleFound()
         ):
             return logging.WARNING
-        case ReadModeChanged(error_type=str()) | DistributionChanged():
+        case ReadModeChanged(error_type=str()) | ConsumerDeregistered(error_type=str()) | DistributionChanged():
             return logging.WARNING
         case LeaseLost(reason=reason) if reason not in {"released", "handed_over"}:
             return logging.WARNING
         case (
-            ConsumerReady() | ShardStarted() | ShardFinished() | ShardStopped() | LeaseLost()
+            ConsumerReady() | ConsumerDeregistered() | ShardStarted() | ShardFinished() | ShardStopped() | LeaseLost()
             | ShardPaused() | ShardResumed() | ShardRepositioned() | ConnectionOpened() | ConnectionClosed()
             | ShardMapChanged() | ReadModeChanged()
         ):  # fmt: skip
@@ -345,6 +346,7 @@ _NAMES: Final[dict[type, str]] = {
     WorkerStarted: "worker_started",
     ConsumerOpened: "consumer_opened",
     ConsumerReady: "consumer_ready",
+    ConsumerDeregistered: "consumer_deregistered",
     ConsumerFailed: "consumer_failed",
     SubscribeAttempted: "subscribe_attempted",
     SubscriptionEnded: "subscription_ended",

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 import efo
+from efo import events
 from efo.consumer.streams.opening import logging_observer
 from tests.efo.doors.programs import STREAM, World, hash_of
 from tests.efo.doors.test_conformance import Reader, numbers
@@ -184,3 +185,31 @@ def test_what_is_skipped_is_logged_by_default(program_with_policy, caplog):
 def defaults(program):
     """Return the arguments that leave the observer to efo."""
     return {"observer": logging_observer if program.reads_many else None}
+
+
+@pytest.mark.promise("ephemeral")
+def test_an_ephemeral_consumer_is_deregistered_at_the_end_and_its_checkpoints_stay(program):
+    world, reader = World(shards=1), Acked()
+    world.put(0, 1)
+    settings = efo.ConsumerSettings(lease_scan_interval=1.0, ephemeral=True)
+    program(world, reader, until="now", settings=settings)
+    ready = [event for event in world.seen if isinstance(event, events.ConsumerReady)]
+    (ended,) = [event for event in world.seen if isinstance(event, events.ConsumerDeregistered)]
+    assert ready[0].registered
+    assert ready[0].name == ended.name
+    assert ended.name.startswith("app-")
+    assert ended.error_type is None
+    assert not any(lease.checkpoint.is_sentinel for lease in world.leases().values())
+
+
+@pytest.mark.promise("ephemeral")
+def test_an_ephemeral_consumer_is_deregistered_after_an_error(program):
+    world = World(shards=1)
+    world.put(0)
+
+    def fail(_consumer, _batch):
+        raise ValueError
+
+    with pytest.raises(ValueError):  # noqa: PT011 - the application's own
+        program(world, fail, settings=efo.ConsumerSettings(ephemeral=True))
+    assert [event.error_type for event in world.seen if isinstance(event, events.ConsumerDeregistered)] == [None]

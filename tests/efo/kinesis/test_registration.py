@@ -17,8 +17,8 @@ from efo.errors import (
     ShardGoneError,
     ThrottledError,
 )
-from efo.events import ConsumerReady
-from efo.kinesis.registration import ACTIVE_TIMEOUT, POLL_INTERVAL, Registration
+from efo.events import ConsumerDeregistered, ConsumerReady
+from efo.kinesis.registration import ACTIVE_TIMEOUT, DEREGISTER_TIMEOUT, POLL_INTERVAL, Registration
 from efo.model import FanOutConsumer, HashKeyRange, Shard, StreamDescription
 
 STREAM_ARN = "arn:aws:kinesis:eu-central-1:123456789012:stream/s"
@@ -341,3 +341,66 @@ class TestGivenByArn:
         error = await registration.diagnose(SHARD.shard_id, NOT_FOUND)
         assert isinstance(error, ConsumerNotFoundError)
         assert "register_consumer" not in control.calls
+
+
+# --- the end of an ephemeral consumer ------------------------------------------------------------------------
+
+
+class Ending(FakeControlPlane):
+    """A control plane whose consumer can be deregistered, once the errors in `refusals` are used up."""
+
+    def __init__(self, *refusals, **options):
+        super().__init__(**options)
+        self.refusals = list(refusals)
+
+    async def deregister_consumer(self, consumer_arn):
+        await self._called("deregister_consumer")
+        if self.refusals:
+            raise self.refusals.pop(0)
+        assert consumer_arn == self.consumer.arn
+        self.consumer = None
+
+
+async def ended(plane, *, ensured=True):
+    """Return what is reported of the end, and how long it took."""
+    seen = []
+    registration = Registration(plane, "app", seen.append)
+    if ensured:
+        await registration.ensure()
+    began = trio.current_time()
+    with trio.CancelScope() as scope:
+        scope.cancel()  # as by Ctrl-C
+        await registration.end()
+    return [event for event in seen if isinstance(event, ConsumerDeregistered)], trio.current_time() - began
+
+
+async def test_the_end_deregisters_though_it_is_cancelled(autojump_clock):
+    plane = Ending()
+    assert await ended(plane) == ([ConsumerDeregistered("app")], 0.0)
+    assert plane.consumer is None
+
+
+async def test_the_end_of_what_was_never_asked_for_calls_nothing(autojump_clock):
+    plane = Ending(status="ACTIVE")
+    assert await ended(plane, ensured=False) == ([], 0.0)
+    assert plane.calls == []
+
+
+async def test_the_end_waits_for_what_passes(autojump_clock):
+    busy = ResourceInUseError("ResourceInUseException", "CREATING")
+    plane = Ending(busy, ThrottledError("LimitExceededException", "rate"))
+    assert await ended(plane) == ([ConsumerDeregistered("app")], 2 * POLL_INTERVAL)
+    assert plane.consumer is None
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "seconds"),
+    [
+        (AccessDeniedError("AccessDeniedException", "no"), "AccessDeniedException", 0.0),
+        (ResourceInUseError("ResourceInUseException", "CREATING"), "ResourceInUseException", DEREGISTER_TIMEOUT),
+    ],
+)
+async def test_an_end_that_fails_is_told_and_bounded(error, kind, seconds, autojump_clock):
+    (event,), took = await ended(Ending(*[error] * 100))
+    assert event.error_type == kind
+    assert took == pytest.approx(seconds)

@@ -15,6 +15,12 @@ from efo.telemetry.log import LoggingObserver
 SHARD = "shardId-000000000000"
 LOGGED = [
     (events.ConsumerReady("billing", "arn", True), logging.INFO, "billing is ACTIVE (registered now)"),
+    (events.ConsumerDeregistered("app-1"), logging.INFO, "the fan-out consumer app-1 is deregistered"),
+    (
+        events.ConsumerDeregistered("app-1", "AccessDeniedException", "denied"),
+        logging.WARNING,
+        "it stays and is billed: AccessDeniedException: denied; run efo consumers deregister app-1",
+    ),
     (
         events.ConsumerFailed("ValueError", "", ("app.py:3 main", "billing.py:7 handle")),
         logging.ERROR,

@@ -227,6 +227,8 @@ def test_events_below_the_level_are_not_logged_and_the_level_changes_while_it_ru
         (events.SubscriptionEnded("s", 60, "idle"), logging.DEBUG),
         (events.ShardPaused("s"), logging.INFO),
         (events.ConsumerReady("c", "arn", registered=False), logging.INFO),
+        (events.ConsumerDeregistered("c"), logging.INFO),
+        (events.ConsumerDeregistered("c", "AccessDeniedException"), logging.WARNING),
     ],
 )
 def test_each_event_has_its_severity(event, severity):
