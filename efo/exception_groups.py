@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from traceback import walk_tb
-from typing import Final, TypeVar, overload
+from typing import TypeVar, overload
 
 from efo.errors import DeliveryError, EfoError, HandlerError, IsolateShardError, LeaseLostError, without_tracebacks
+from efo.foreign_errors import is_of_application
 
 E = TypeVar("E", bound=BaseException)
-
-_LIBRARIES: Final = frozenset({"efo", "outcome", "trio"}) | sys.stdlib_module_names
-"""Packages whose frames explain nothing to an application, as do those of all that is installed."""
 
 
 @contextmanager
@@ -60,7 +57,7 @@ def shorten(error: E) -> E:
     while link is not None and id(link) not in links:
         links[id(link)] = link
         link = link.__cause__ or link.__context__
-    if any(_has_frames_of_others(link) for link in links.values()):
+    if any(is_of_application(frame) for link in links.values() for frame, _ in walk_tb(link.__traceback__)):
         return error
     for link in links.values():
         link.__context__, link.__cause__ = link.__cause__ or link.__context__, None  # which hides the context
@@ -71,14 +68,6 @@ def shorten_at_exit(_kind: type[BaseException] | None, error: BaseException | No
     """Shorten what an exit stack is about to raise: a generator's context manager would restore the traceback."""
     if error is not None:
         shorten(error)
-
-
-def _has_frames_of_others(error: BaseException) -> bool:
-    return any(
-        str(frame.f_globals.get("__name__", "")).partition(".")[0] not in _LIBRARIES
-        and "site-packages" not in frame.f_code.co_filename
-        for frame, _ in walk_tb(error.__traceback__)
-    )
 
 
 def _rank(error: Exception) -> int:

@@ -9,9 +9,11 @@ from __future__ import annotations
 import errno
 import os
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import PurePath
-from traceback import extract_tb, format_tb
+from traceback import extract_tb, format_tb, walk_stack
+from types import FrameType
 from typing import Any, Final
 
 from efo.errors import EfoError, class_name_of
@@ -49,6 +51,7 @@ _CODES: Final = ("sqlite_errorname", "sqlstate")
 """Attributes with a code: of sqlite3 and psycopg."""
 
 
+_LIBRARIES: Final = frozenset({"efo", "outcome", "trio"}) | sys.stdlib_module_names
 _MAX_FRAMES: Final = 100
 _MAX_PLACES: Final = 5
 _OF_LIBRARIES: Final = re.compile(r"[/\\](?:efo|efo_service|trio|outcome|asyncio)[/\\]|(?:contextlib|functools)\.py$")
@@ -76,6 +79,19 @@ def places_of(error: BaseException) -> tuple[str, ...]:
     frames = extract_tb(error.__traceback__, limit=-_MAX_FRAMES)
     own = [frame for frame in frames if not _OF_LIBRARIES.search(frame.filename)] or frames[-1:]
     return tuple(f"{PurePath(frame.filename).name}:{frame.lineno} {frame.name}" for frame in own[-_MAX_PLACES:])
+
+
+def places_on(frame: FrameType | None) -> tuple[str, ...]:
+    """Return the places of the application in a running stack, the innermost first; if it has none, the innermost."""
+    stack = list(walk_stack(frame)) if frame is not None else []
+    own = [(at, line) for at, line in stack if is_of_application(at)] or stack[:1]
+    return tuple(f"{PurePath(at.f_code.co_filename).name}:{line} {at.f_code.co_name}" for at, line in own[:_MAX_PLACES])
+
+
+def is_of_application(frame: FrameType) -> bool:
+    """Return whether a frame is neither efo's nor of another library: what is installed, and the standard library."""
+    package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+    return package not in _LIBRARIES and "site-packages" not in frame.f_code.co_filename
 
 
 def traceback_of(error: BaseException) -> str:

@@ -23,6 +23,7 @@ import trio
 
 from efo.checks import check_callable, check_text, shown
 from efo.consumer.consumer import Consumer
+from efo.consumer.loop_watch import watched_loop
 from efo.consumer.shard_sources import ShardSources
 from efo.consumer.worker_id import worker_slot
 from efo.errors import ConfigurationError, LeaseStoreUnavailableError
@@ -158,6 +159,7 @@ async def open_sharing(
     # A mistake is told before a fan-out consumer is registered, which is billed.
     checked_lease_store(leases, application, kinesis.stream, region or kinesis.region, proxy_url)
     async with AsyncExitStack() as stack:
+        stack.enter_context(watched_loop())
         if worker_id is None:
             worker_id = stack.enter_context(worker_slot(application, kinesis.stream))
         spans = open_spans(
