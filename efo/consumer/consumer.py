@@ -86,7 +86,7 @@ class Consumer:
     ) -> None:
         self.worker_id = worker_id
         self.failure: str | None = None
-        self.is_closed = False
+        self.is_closed: bool = False
         self.on_end: Callable[[], object] = lambda: None
         self._token = trio.lowlevel.current_trio_token()
         self._keeper = LeaseKeeper(

@@ -119,7 +119,7 @@ class MultiStreamConsumer:
         timeout: float | None = None,
     ) -> None:
         self.failure: str | None = None
-        self.is_closed = False
+        self.is_closed: bool = False
         self.on_end: Callable[[], object] = lambda: None
         self._token = trio.lowlevel.current_trio_token()
         self._observer = observer
