@@ -123,7 +123,14 @@ FIXED: Final[Mapping[str, tuple[str, ...]]] = {
         "efo.kinesis.connection.CONNECTION_WINDOW",
         "efo.kinesis.http2._INITIAL_WINDOW",
     ),
-    "R13: how long AWS may take to create a consumer": ("efo.kinesis.registration.ACTIVE_TIMEOUT",),
+    "R13: how long AWS may take to create a consumer, and to let go of one that no world has": (
+        "efo.kinesis.registration.ACTIVE_TIMEOUT",
+        "efo.kinesis.registration.DEREGISTER_TIMEOUT",
+    ),
+    "an event loop in virtual time is not watched": (
+        "efo.consumer.loop_watch.BLOCKED_AFTER",
+        "efo.consumer.loop_watch.INTERVAL",
+    ),
     "R14: how long the last save may take, by which the checks excuse a record that is repeated": (
         "efo.consumer.shard_task.LAST_SAVE_TIMEOUT",
     ),
