@@ -224,7 +224,7 @@ async def test_fan_out_alone_does_not_poll(autojump_clock: Clock) -> None:
     async with FakeKinesis(settings=FakeSettings(consumers_creating=50)) as fake:
         fake.create_stream(STREAM)
         make_room = full_quota(fake)
-        with pytest.raises(ConsumerLimitError, match="read without one: read_mode = polling or auto"):
+        with pytest.raises(ConsumerLimitError, match="read without one: read_mode 'polling' or 'auto'"):
             await Reading(fake).run(ConsumerSettings(), 10)
         make_room()
         await trio.sleep(2)
