@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -45,7 +46,9 @@ def parity(directory: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         sources = Sources(spark, root, "")
         for case in sorted(CASES, key=lambda case: case.mode == "continuous"):
             answer = sources.ask("efo", case)
-            rows = hashlib.sha256(repr(answer.rows).encode()).hexdigest()[:12]
+            # Spark 4.0 has bytearray where later ones have bytes.
+            text = re.sub(r"bytearray\((b'[^']*')\)", r"\1", repr(answer.rows))
+            rows = hashlib.sha256(text.encode()).hexdigest()[:12]
             did = {"refused": answer.refused} if answer.refused else {"rows": len(answer.rows), "digest": rows}
             yield f"{case.option}: {case.name}", did
         yield "pushDownFilters: a batch", _did(lambda: _filtered(spark, root))
@@ -54,7 +57,7 @@ def parity(directory: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 def _filtered(spark: Any, root: Path) -> int:
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     frame = spark.read.format("efo").option("subscribe", _STREAM).option("pushDownFilters", "true").load(str(root))
-    return int(frame.filter("offset >= 390").count())
+    return int(frame.filter("offset >= 390 and offset < 400").count())
 
 
 def _did(run: Any) -> dict[str, Any]:
@@ -148,9 +151,13 @@ def stream(directory: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def drain(directory: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Go on where the killed query was, to the end. Yield how many records it has then."""
+    """Go on where the killed query was, to the end. Yield how many records it has then.
+
+    On Spark 4.0 and 4.1 a run of AvailableNow that finishes the batch of a killed one ends with it.
+    """
     with spark_session("spark versions", quick=True) as spark:
-        _copy(spark, directory).trigger(availableNow=True).start(str(directory / "copy")).awaitTermination()
+        for _ in range(2):
+            _copy(spark, directory).trigger(availableNow=True).start(str(directory / "copy")).awaitTermination()
         copied = spark.read.parquet(str(directory / "copy"))
         yield "after a kill: records", {"rows": int(copied.count())}
         yield "after a kill: different ones", {"rows": int(copied.select("offset").distinct().count())}
