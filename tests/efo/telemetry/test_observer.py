@@ -53,6 +53,8 @@ EVERY_EVENT: tuple[events.Event, ...] = (
     events.RecordSkipped("s-0", "1", 0, "ValueError"),
     events.RecordDeadLettered("s-0", "1", 0, "ValueError"),
     events.AggregateDamaged("s-0", "1", "no checksum"),
+    events.ConsumerDeregistered("app-w1"),
+    events.ConsumerDeregistered("app-w1", "AccessDeniedException", "no"),
     events.RecordsDropped("s-0", "behind", 1000.0, 4600.0, 2),
     events.RecordsExpired("s-0", 1000.0, 4600.0, 3600.0),
     events.RecordsFiltered("s-0", "1", 2),
