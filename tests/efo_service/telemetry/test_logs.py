@@ -217,7 +217,7 @@ def test_events_below_the_level_are_not_logged_and_the_level_changes_while_it_ru
         (events.LeaseStoreCalled("renew", "s", 0.1, "lease_lost"), logging.DEBUG),
         (events.ShardStopped("s"), logging.INFO),
         (events.ShardStopped("s", "sink_full", "no room"), logging.ERROR),
-        (events.ConsumerFailed("ValueError", "", ()), logging.ERROR),  # consumer_failed
+        (events.ConsumerFailed("ValueError", "", ()), logging.DEBUG),  # consumer_failed
         (events.ShardIsolated("s", 60.0, "kms"), logging.WARNING),
         (events.StreamIsolated("late", 60.0, "kms"), logging.WARNING),
         (events.StreamRestored("late", "stream_recreated", 90.0, 3), logging.WARNING),
