@@ -307,8 +307,8 @@ _OF_EACH_BATCH: Final = (BatchDelivered, RecordsProcessed)
 def severity_of(event: Event) -> int:
     """Return the log level of an event: DEBUG for frequent events, WARNING for those that an operator should see.
 
-    Failed calls of Kinesis and of the lease store are DEBUG: the outage of which they are a part has its own lines. So is
-    the failure of a consumer: the service tells it with its stream, or when it ends.
+    Failed calls of Kinesis and of the lease store are DEBUG: the outage of which they are a part has its own lines. So
+    is the failure of a consumer: the service tells it with its stream, or when it ends.
     """
     match event:
         case ShardStopped(error_type=str()) | ParentCycleFound() | RecordsNotDelivered():
