@@ -37,8 +37,7 @@ class EventDecoder(Decoder):
                 self._advance()
                 check_event(event)
                 return event, length
-            if (message := self.next_message()) is None:
-                break
+            message = self._take_message()
             parsed = parse_message(message)
             if isinstance(parsed, SubscribeToShardEvent):
                 self._event_headers = self._raw_headers

@@ -94,8 +94,9 @@ class Decoder:
 
         Its payload is a view of the bytes that arrived. Raises ChecksumError or FrameError.
         """
-        if not self.has_message():
-            return None
+        return self._take_message() if self.has_message() else None
+
+    def _take_message(self) -> EventStreamMessage:
         try:
             message = self._decode(memoryview(self._data)[self._at : self._at + self._total])
         except (ChecksumError, FrameError):

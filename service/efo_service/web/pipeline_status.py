@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from efo_service.version import VERSION
-from efo_service.web.problems import LastError
+from efo_service.web.problems import LastError, continued
 
 _LOG: Final = "log"
 _SPARK: Final = "spark"
@@ -60,12 +60,8 @@ class PipelineStatus:
         }
 
     def _failed(self, part: str, error_type: str, text: str) -> None:
-        before = self._errors.get(part)
-        since, count = self._clock(), 1
-        if before is not None and not before.is_over:
-            since, count = before.since, before.count + 1
-        error = LastError("pipeline", error_type, text, round(since, 3), count, _REMEDIES[part], is_over=False)
-        self._errors = {**self._errors, part: error}  # the other thread reads it
+        error = LastError("pipeline", error_type, text, round(self._clock(), 3), 1, _REMEDIES[part], is_over=False)
+        self._errors = {**self._errors, part: continued(error, self._errors.get(part))}  # the other thread reads it
 
     def _works(self, part: str) -> None:
         if part in self._errors:

@@ -51,6 +51,13 @@ def last_error(outage: KnownOutage, now: float) -> LastError:
     return LastError(outage.system, outage.error_type, text, since, outage.failures, do, outage.is_over)
 
 
+def continued(error: LastError, before: LastError | None) -> LastError:
+    """Return an error that has come now, with the beginning and the failures of one `before` it that is not over."""
+    if before is None or before.is_over:
+        return error
+    return msgspec.structs.replace(error, since=before.since, count=before.count + 1)
+
+
 class _Told(NamedTuple):
     """How a condition is told. `what`: after the names of the shards and before the seconds."""
 

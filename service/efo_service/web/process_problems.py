@@ -10,7 +10,7 @@ import msgspec
 from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
 
 from efo.telemetry.instruments import SCHEMA_URL
-from efo_service.web.problems import LastError
+from efo_service.web.problems import LastError, continued
 
 Kind = Literal["reload_refused", "restart_needed", "certificate_not_renewed", "connections_not_accepted"]
 """What may be wrong: one of each at a time."""
@@ -47,11 +47,8 @@ class ProcessProblems:
         self._texts = {**self._texts, kind: text}  # exporters' threads read it
         if kind in _SYSTEMS:
             system, remedy = _SYSTEMS[kind]
-            since, count = self._clock(), 1
-            if not is_new:
-                since, count = self._errors[kind].since, self._errors[kind].count + 1
-            error = LastError(system, kind, text, round(since, 3), count, remedy, is_over=False)
-            self._errors = {**self._errors, kind: error}
+            error = LastError(system, kind, text, round(self._clock(), 3), 1, remedy, is_over=False)
+            self._errors = {**self._errors, kind: continued(error, self._errors.get(kind))}
         return is_new
 
     def ended(self, kind: Kind) -> None:
