@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from math import inf
 from typing import Final
 
@@ -28,6 +29,7 @@ from efo.kinesis.control_plane import ControlPlane
 from efo.kinesis.identity import StreamIdentity
 from efo.kinesis.missing_shards import MissingShards
 from efo.model import FanOutConsumer
+from efo.retrying import retry
 
 POLL_INTERVAL: Final = 1.0
 """Seconds between two calls of DescribeStreamConsumer while the consumer is not ACTIVE (AWS: 20 calls per second)."""
@@ -136,27 +138,29 @@ class Registration:
         if not self._may_exist:
             return
         failure: EfoError | None = None
+
+        def failed(error: EfoError, _delay: float) -> None:
+            nonlocal failure
+            failure = error
+
         with trio.move_on_after(DEREGISTER_TIMEOUT, shield=True) as scope:
-            while True:
-                try:
-                    consumer = await self._control_plane.describe_consumer(await self._stream_arn(), self.name)
-                    if consumer.status != "DELETING":
-                        await self._control_plane.deregister_consumer(consumer.arn)
-                    failure = None
-                    break
-                except ResourceNotFoundError:
-                    failure = None
-                    break
-                except EfoError as error:
-                    failure = error
-                    if not error.retryable:
-                        break
-                await trio.sleep(POLL_INTERVAL)
+            try:
+                await retry(self._deregister, lambda: POLL_INTERVAL, on_failure=failed)
+            except EfoError as error:
+                failure = error
+            else:
+                failure = None
         if failure is not None:
             event = ConsumerDeregistered(self.name, failure.error_type, str(failure))
         else:
             event = ConsumerDeregistered(self.name, "timeout" if scope.cancelled_caught else None)
         self._observer(event)
+
+    async def _deregister(self) -> None:
+        with suppress(ResourceNotFoundError):
+            consumer = await self._control_plane.describe_consumer(await self._stream_arn(), self.name)
+            if consumer.status != "DELETING":
+                await self._control_plane.deregister_consumer(consumer.arn)
 
     async def diagnose(self, shard_id: str, error: ResourceNotFoundError) -> EfoError:
         """Return the error that explains a ResourceNotFoundException of SubscribeToShard.
