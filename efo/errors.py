@@ -266,7 +266,7 @@ class FaultyHostError(TransportError):
 
     def __init__(self, error: TransportError) -> None:
         super().__init__(str(error))
-        self.error_type = error.error_type  # type: ignore[misc]  # no other error has a type of its own
+        self.error_type: str = error.error_type  # type: ignore[misc]  # no other error has a type of its own
 
 
 class SilenceError(TransportError):

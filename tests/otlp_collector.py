@@ -11,12 +11,12 @@ from threading import Thread
 from typing import Any
 
 import grpc
-from opentelemetry.proto.collector.logs.v1 import logs_service_pb2 as logs
-from opentelemetry.proto.collector.logs.v1 import logs_service_pb2_grpc as logs_grpc
-from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2 as metrics
-from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2_grpc as metrics_grpc
-from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as trace
-from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc as trace_grpc
+from opentelemetry.proto.collector.logs.v1 import logs_service_pb2 as logs, logs_service_pb2_grpc as logs_grpc
+from opentelemetry.proto.collector.metrics.v1 import (
+    metrics_service_pb2 as metrics,
+    metrics_service_pb2_grpc as metrics_grpc,
+)
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as trace, trace_service_pb2_grpc as trace_grpc
 
 _REQUESTS = {
     "/v1/traces": trace.ExportTraceServiceRequest,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from efo.protocol.reading import IsolatedShard, LeaseCounts, ShardReading
+from efo.health import IsolatedShard, LeaseCounts, ShardReading
 
 NOW = 500.0
 NO_LEASES = LeaseCounts({}, 0, {})

@@ -4,7 +4,7 @@ Public are the names in `efo.__all__` and, for classes, their public methods, pr
 docstring says what it is "made by" has no public constructor. Two rules hold for all of them:
 
 - Every parameter, result and field has a type.
-- Every name of efo in one of these types can be imported from `efo`.
+- Every name of efo in one of these types can be imported from `efo` or one of its public modules.
 
 It runs in an environment with efo alone, without its extras, so it also shows that each name can be imported there.
 """
@@ -21,6 +21,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from types import ModuleType
 from typing import Final, TypeAlias
 
@@ -51,8 +52,10 @@ class Module:
         self.definitions: dict[str, ast.stmt] = {}
         self.docstrings: dict[str, str] = {}
         self.imports: dict[str, tuple[str, str]] = {}
-        tree = ast.parse(inspect.getsource(importlib.import_module(name)))
-        for node in ast.walk(tree):
+        source = Path(inspect.getfile(importlib.import_module(name)))
+        tree = ast.parse(source.read_text())
+        stub = source.with_suffix(".pyi")
+        for node in ast.walk(ast.parse(stub.read_text()) if stub.exists() else tree):
             if isinstance(node, ast.ImportFrom) and node.module:
                 self.imports |= {alias.asname or alias.name: (node.module, alias.name) for alias in node.names}
         for node, following in zip(tree.body, [*tree.body[1:], None], strict=True):
@@ -208,6 +211,8 @@ def _inner(public: ModuleType) -> dict[str, tuple[str, str]]:
     module = module_of(public.__name__)
     names = [*(name for name in module.definitions if not name.startswith("_")), *getattr(public, "__all__", ())]
     origins = {name: origin for name in names if (origin := module.origin(name)) is not None}
+    if Path(inspect.getfile(public)).with_suffix(".pyi").exists():
+        return origins
     return {name: origin for name, origin in origins.items() if f"{origin[0]}.".startswith(f"{public.__name__}.")}
 
 
@@ -234,7 +239,7 @@ def main() -> int:
             for where in name.untyped:
                 print(f"{'':{width}}  ! {where} has no type")
             for type_name in name.unexported:
-                print(f"{'':{width}}  ! {type_name} is in its signature and cannot be imported from efo")
+                print(f"{'':{width}}  ! {type_name} is in its signature and has no public place")
     untyped, unexported = (sum(len(getattr(name, kind)) for name in names) for kind in ("untyped", "unexported"))
     unexplained = [name.name for name in names if not name.meaning]
     if unexplained:

@@ -9,8 +9,7 @@ from dataclasses import replace
 from efo.checks import check_async
 from efo.consumer.handlers.batched import with_handler
 from efo.consumer.handlers.exactly_once import ExactlyOnce, LoadPosition, PositionHandler
-from efo.consumer.handlers.handler import BatchHandler, Flush, RecordHandler
-from efo.consumer.handlers.handler import Handler as TrioHandler
+from efo.consumer.handlers.handler import BatchHandler, Flush, Handler as TrioHandler, RecordHandler
 from efo.doors.calls import outside
 from efo.events import Observer
 from efo.protocol.failure import FailurePolicy, OnError

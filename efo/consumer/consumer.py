@@ -43,6 +43,7 @@ from efo.events import (
     ShardStopped,
 )
 from efo.exception_groups import collapse_groups, shorten
+from efo.health import IsolatedShard, LeaseCounts, ShardReading
 from efo.kinesis.client import KinesisClient
 from efo.kinesis.identity import StreamIdentity
 from efo.leases.keeper import HeldLease, LeaseKeeper
@@ -50,7 +51,6 @@ from efo.leases.store import LeaseStore
 from efo.model import Checkpoint, Lease, Position, Shard
 from efo.protocol.joint_assignment import TableAssignment
 from efo.protocol.lineage import has_lineage, is_startable
-from efo.protocol.reading import IsolatedShard, LeaseCounts, ShardReading
 from efo.protocol.until import Until
 from efo.settings import ConsumerSettings, OnServiceError, PositionLike, parse_position, pinned
 
@@ -273,7 +273,7 @@ class Consumer:
             self.failure,
         )
 
-    # What status, metrics and readiness are derived from: see `efo.protocol.reading.Readings`. These four may be
+    # What status, metrics and readiness are derived from: see `efo.health.Readings`. These four may be
     # called from any thread.
 
     def now(self) -> float:

@@ -10,6 +10,7 @@ import trio
 from efo.arn import parse_consumer
 from efo.errors import AccessDeniedError, EfoError, RejectedCredentialsError
 from efo.events import Observer, ReadModeChanged
+from efo.health import ActiveReadMode
 from efo.kinesis.client import KinesisClient
 from efo.kinesis.connection_pool import ConnectionPool
 from efo.kinesis.identity import StreamIdentity
@@ -25,7 +26,6 @@ from efo.kinesis.subscribe_call import SubscribeCaller
 from efo.kinesis.subscribe_limiter import LimitsSubscribes, SubscribeLimiter
 from efo.model import Position
 from efo.protocol.denials import Denials
-from efo.protocol.reading import ActiveReadMode
 from efo.settings import ConsumerSettings
 
 

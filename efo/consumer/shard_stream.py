@@ -25,12 +25,12 @@ from efo.events import (
     ShardRepositioned,
     ShardResumed,
 )
+from efo.health import Overdue, ShardReading, ShardState
 from efo.identity import check_refusal
 from efo.kinesis.shard_source import ShardEnd, ShardSource
 from efo.model import Batch, Checkpoint, ChildShard, Position, Record
 from efo.protocol.messages import SubscribeToShardEvent
 from efo.protocol.progress import Progress
-from efo.protocol.reading import Overdue, ShardReading, ShardState
 from efo.protocol.until import ShardLimit
 from efo.settings import LATEST, PositionLike, parse_position
 from efo.telemetry.tracing import NO_SPAN

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from efo.model import Checkpoint
-from efo.protocol.reading import (
+from efo.health import (
     ActiveReadMode,
     Condition,
     IsolatedShard,
@@ -15,9 +14,10 @@ from efo.protocol.reading import (
     checkpoint_age,
     condition,
     event_age,
+    lag as lag_of,
     read_lag,
 )
-from efo.protocol.reading import lag as lag_of
+from efo.model import Checkpoint
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from efo.consumer.consumer import Consumer
 from efo.consumer.status import ConsumerStatus
 from efo.doors.calls import ApplicationSide
 from efo.doors.merge import Merge
+from efo.health import IsolatedShard, LeaseCounts, ShardReading
 from efo.model import Checkpoint, Lease, Shard
-from efo.protocol.reading import IsolatedShard, LeaseCounts, ShardReading
 from efo.settings import PositionLike
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from efo.consumer.handlers.processor import Checkpointer
-from efo.consumer.handlers.processor import ProcessorReader as TrioProcessorReader
+from efo.consumer.handlers.processor import Checkpointer, ProcessorReader as TrioProcessorReader
 from efo.consumer.shard_stream import ShardStream
 from efo.doors.calls import SIDE, outside
 

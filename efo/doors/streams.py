@@ -8,8 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Required, TypedDict
 
 from efo.checks import shown
-from efo.consumer.streams.config import StreamConfig, StreamTracker, stream_config
-from efo.consumer.streams.config import StreamLike as TrioStreamLike
+from efo.consumer.streams.config import StreamConfig, StreamLike as TrioStreamLike, StreamTracker, stream_config
 from efo.consumer.streams.consumer import MultiStreamConsumer, StreamStatus
 from efo.consumer.streams.leases import StreamLeases
 from efo.consumer.streams.opening import StreamObserver, open_streams

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from efo.protocol.reading import Readings
+from efo.health import Readings
 
 EndReason = Literal[
     "expired", "renewed", "shard_end", "reset", "goaway", "transport", "throttled", "protocol", "service",

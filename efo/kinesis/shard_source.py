@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from efo.events import EndReason
+from efo.health import ActiveReadMode, SubscriptionState
 from efo.model import ChildShard, Position
 from efo.protocol.messages import SubscribeToShardEvent
-from efo.protocol.reading import ActiveReadMode, SubscriptionState
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,7 @@ from efo.events import (
     SubscriptionEnded,
     ignore_events,
 )
+from efo.health import ActiveReadMode, SubscriptionState
 from efo.kinesis.alarm import Alarm
 from efo.kinesis.shard_source import ShardEnd
 from efo.kinesis.subscribe_call import EventStream, SubscribeCaller
@@ -43,7 +44,6 @@ from efo.kinesis.subscribe_limiter import LimitsSubscribes
 from efo.model import Position
 from efo.protocol.denials import is_final
 from efo.protocol.messages import SubscribeToShardEvent
-from efo.protocol.reading import ActiveReadMode, SubscriptionState
 from efo.protocol.subscription import (
     Action,
     Cancel,

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from efo.producer.entry import Carrier, Entry, Outgoing
-from efo.protocol.aggregation import MAGIC
-from efo.protocol.aggregation import AggregateEntry as UserRecord
+from efo.protocol.aggregation import MAGIC, AggregateEntry as UserRecord
 
 MD5_BYTES: Final = 16
 _FRAME: Final = len(MAGIC) + MD5_BYTES

@@ -22,12 +22,12 @@ from typing import Final
 import msgspec
 
 from efo.errors import EfoError, ExpiredIteratorError, ThrottledError
+from efo.health import SubscriptionState
 from efo.model import Position, PositionType
 from efo.protocol.backoff import Backoff
 from efo.protocol.denials import is_final
 from efo.protocol.doubts import Doubts, is_odd
 from efo.protocol.messages import SubscribeToShardEvent
-from efo.protocol.reading import SubscriptionState
 from efo.protocol.records_page import RecordsPage
 from efo.protocol.subscription import Deliver, Fail, Finish, last_before
 

@@ -6,8 +6,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from efo.checks import check_callable
-from efo.consumer.handlers.deserialize import deserialize as deserialize_on_trio
-from efo.consumer.handlers.deserialize import deserialize_record as deserialize_record_on_trio
+from efo.consumer.handlers.deserialize import (
+    deserialize as deserialize_on_trio,
+    deserialize_record as deserialize_record_on_trio,
+)
 from efo.consumer.handlers.failure_handler import HandlerResult
 from efo.deserializers.base import Deserializer
 from efo.model import Batch, Record

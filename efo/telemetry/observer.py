@@ -1,7 +1,7 @@
 """Feeds OpenTelemetry instruments from diagnostic events. It needs only the API; the application chooses the SDK.
 
 The shard is an attribute of observable gauges and counters alone. Counters per shard are kept here and read by
-callbacks; gauges are computed from what the consumer knows (`efo.protocol.reading`) when they are exported. So the
+callbacks; gauges are computed from what the consumer knows (`efo.health`) when they are exported. So the
 series of a shard end when its reading ends, and an event costs no call of OpenTelemetry for them. Each callback reads
 one figure of a shard, so exporters' threads, which run the callbacks, never see a partial change.
 """
@@ -44,7 +44,7 @@ from efo.events import (
     SubscribeAttempted,
     SubscriptionEnded,
 )
-from efo.protocol.reading import (
+from efo.health import (
     Readings,
     ShardReading,
     checkpoint_age,

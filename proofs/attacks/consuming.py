@@ -52,7 +52,7 @@ async def main():
             meter.slowest = Step(0.0, "none")  # the start imports much, once, before it reads anything
 
     handlers = {handlers}
-    observer = efo.combine_observers(efo.LoggingObserver(), observe)
+    observer = efo.telemetry.combine_observers(efo.telemetry.LoggingObserver(), observe)
     policy = efo.FailurePolicy(then="dead_letter", dead_letter=store)
     before = slowness()
     with scope, trio.move_on_after(60), meter.measure():

@@ -72,7 +72,7 @@ class Watch:
         self.events = 0
         self._seen: set[str] = set()
 
-    def __call__(self, event: efo.Event) -> None:
+    def __call__(self, event: efo.events.Event) -> None:
         """Count an event."""
         if isinstance(event, ShardsCounted):
             self.counted += 1

@@ -24,8 +24,8 @@ import pyarrow.compute as pc
 import trio
 
 from efo.consumer.age_limits import AgeLimits
+from efo.health import Overdue
 from efo.model import Batch, Checkpoint, Record
-from efo.protocol.reading import Overdue
 from efo_service.config.settings import Settings
 from efo_service.factories.sinks import open_sink
 from efo_service.relay.log.catalog import read_catalog, topics

@@ -14,8 +14,7 @@ from efo.exception_groups import collapse_groups
 from efo.testing import FakeKinesis, FakeSettings
 from proofs.dashboards.bench import BY_OTLP, HEALTHY, NOTHING, Bench, Clock
 from proofs.dashboards.cases import CASES
-from proofs.dashboards.pipelines import EXPECTATIONS as OF_PIPELINES
-from proofs.dashboards.pipelines import PIPELINE, SLOW_PIPELINE
+from proofs.dashboards.pipelines import EXPECTATIONS as OF_PIPELINES, PIPELINE, SLOW_PIPELINE
 from proofs.dashboards.prometheus import FASTER, RATE_INTERVAL, Firing
 from proofs.dashboards.verdict import Expectation, different_labels, false_alarms, not_fired, summary
 from tools.grafana.model import fill

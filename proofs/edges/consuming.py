@@ -42,9 +42,9 @@ class Told(logging.Handler):
         return [event for event in self.events if isinstance(event, kind)]
 
     @property
-    def observer(self) -> efo.Observer:
+    def observer(self) -> efo.events.Observer:
         """An observer that keeps the events, and writes them to the log as the library does by default."""
-        return efo.combine_observers(LoggingObserver(clock=trio.current_time), self.events.append)
+        return efo.telemetry.combine_observers(LoggingObserver(clock=trio.current_time), self.events.append)
 
 
 class Consumed:
@@ -78,7 +78,7 @@ async def consume(
     seconds: float = 30.0,
     *,
     reader: Any = None,
-    leases: efo.LeaseStore | None = None,
+    leases: efo.leases.LeaseStore | None = None,
     during: Callable[[], Awaitable[object]] | None = None,
     open_with: dict[str, Any] | None = None,
     **settings: Any,
@@ -92,7 +92,7 @@ async def consume(
     opening = efo.open_consumer(
         fake.kinesis(STREAM),
         application="edges",
-        leases=efo.MemoryLeaseStore() if leases is None else leases,
+        leases=efo.leases.MemoryLeaseStore() if leases is None else leases,
         settings=efo.ConsumerSettings(**settings),
         observer=consumed.told.observer,
         **(open_with or {}),

@@ -77,7 +77,7 @@ class Reader:
         """Consume until cancelled; note the failure."""
         try:
             await self._consume()
-        except efo.EfoError as error:
+        except efo.errors.EfoError as error:
             self.failure = error
             self._changed.set()
 

@@ -24,7 +24,8 @@ import pydantic
 from backports import zstd
 from google.protobuf import descriptor_pb2
 
-from efo import ConfigurationError, DeserializationError, Record, deserializers
+from efo import Record, deserializers
+from efo.errors import ConfigurationError, DeserializationError
 from proofs.fuzz.target import STEP, Target, require
 
 _LIMIT: Final = 2000

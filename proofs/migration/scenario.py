@@ -107,7 +107,7 @@ class Move:
                 application=self.config.application,
                 leases=self.directory / "leases.sqlite",
                 worker_id="efo-1",
-                observer=efo.ignore_events,
+                observer=efo.events.ignore_events,
             )
 
         with collapse_groups(), trio.move_on_after(_READ_TIMEOUT):

@@ -88,9 +88,9 @@ PERTURBED: Final[Mapping[str, Constant]] = {
     # what is reported
     "efo.consumer.in_flight.OVERDUE_BATCHES": Constant((2, 10)),
     "efo.consumer.in_flight.OVERDUE_AFTER": Constant((1.0, 30.0)),
-    "efo.protocol.reading.OVERDUE_AFTER": Constant((2.0, 30.0)),
+    "efo.health.OVERDUE_AFTER": Constant((2.0, 30.0)),
     "efo.consumer.in_flight.SLOW_AFTER": Constant((5.0, 300.0)),
-    "efo.protocol.reading.QUIET_AFTER": Constant((6.0, 60.0)),
+    "efo.health.QUIET_AFTER": Constant((6.0, 60.0)),
     "efo.kinesis.shard_subscription.MIN_BLOCKED": Constant((0.001, 0.1)),
 }
 """Each constant, by its module and name, with values that are none of its own."""

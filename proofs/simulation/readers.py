@@ -17,9 +17,9 @@ from efo.consumer.shard_stream import ShardStream
 from efo.consumer.shard_task import ShardReader
 from efo.errors import IsolateShardError
 from efo.events import Observer
+from efo.health import Overdue
 from efo.model import Batch, Checkpoint, Record
 from efo.protocol.failure import DeadLetter
-from efo.protocol.reading import Overdue
 from efo_service.factories.log import RETRIES
 from efo_service.relay.destination import Destination, NoReports, SinkRetries, SkippingSink
 from efo_service.relay.errors import RecordRefusedError, SinkClosedError, SinkError, SinkFencedError, SinkFullError

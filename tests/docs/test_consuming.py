@@ -55,7 +55,7 @@ async def test_the_example_does_what_the_page_says(block, autojump_clock, capsys
             "Sequence": Sequence,
             "stream": fake.kinesis("orders"),
             "clicks": fake.kinesis("clicks"),
-            "leases": efo.MemoryLeaseStore(),
+            "leases": efo.leases.MemoryLeaseStore(),
             "bill": bill,
             "archive": archive,
         }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import get_args
 
-from efo.protocol.reading import Condition
+from efo.health import Condition
 from efo.telemetry import instruments, producer_instruments
 from tests.paths import ROOT
 

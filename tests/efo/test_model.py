@@ -5,8 +5,7 @@ import sys
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from efo.errors import ConfigurationError, MissingExtraError
 from efo.model import (

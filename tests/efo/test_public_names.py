@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 import subprocess
 import sys
@@ -30,6 +31,16 @@ def test_every_name_can_be_imported_without_any_extra():
     assert names.split() == sorted(efo.__all__)
 
 
+@pytest.mark.parametrize("package", ["efo.deserializers", "efo.kinesis", "efo.leases", "efo.telemetry"])
+def test_every_name_of_a_public_package_can_be_imported_without_any_extra(package):
+    names = run(f"import {package} as package\nfrom {package} import *\nprint(*package.__all__, len(dir(package)) > 3)")
+    assert names.split() == [*importlib.import_module(package).__all__, "True"]
+
+
+def test_efo_itself_has_at_most_eighty_names():
+    assert len(efo.__all__) <= 80
+
+
 def test_help_describes_every_name_without_any_extra():
     text = run("help(efo)")
     assert [name for name in efo.__all__ if name not in text] == []
@@ -43,7 +54,7 @@ def test_help_describes_every_name_without_any_extra():
     ],
 )
 def test_a_store_whose_driver_is_missing_names_the_extra_when_it_is_made(store, extra):
-    code = f"try: efo.{store}\nexcept efo.MissingExtraError as error: print(error)"
+    code = f"try: efo.leases.{store}\nexcept efo.errors.MissingExtraError as error: print(error)"
     assert f"pip install 'efo[{extra}]'" in run(code)
 
 

@@ -16,13 +16,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from efo.consumer.status import ConsumerStatus, status_of
 from efo.errors import AccessDeniedError
 from efo.events import ConsumerOpened, ConsumerReady, EventReceived, ShardStarted, ignore_events
+from efo.health import IsolatedShard, LeaseCounts, ShardReading
 from efo.kinesis.client import KinesisClient
 from efo.leases.stores.memory import MemoryLeaseStore
 from efo.model import Batch, Checkpoint, Record
 from efo.protocol.aggregation import AggregateMode
 from efo.protocol.assignment.balance import weighted_assignment
 from efo.protocol.assignment.placement import zone_assignment
-from efo.protocol.reading import IsolatedShard, LeaseCounts, ShardReading
 from efo.settings import ConsumerSettings
 from efo_service.app import run
 from efo_service.config.settings import Settings

@@ -7,8 +7,7 @@ import sys
 
 import pytest
 
-from tools.parity import __main__ as command
-from tools.parity import features
+from tools.parity import __main__ as command, features
 from tools.parity.features import PAGE, Feature, exists, is_command, read_features, renewed
 
 HERE = "tests/tools/test_parity.py"

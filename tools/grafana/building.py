@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from grafana_foundation_sdk.builders import common as common_builders
-from grafana_foundation_sdk.builders import dashboard as builders
-from grafana_foundation_sdk.builders import prometheus, stat, table, timeseries
+from grafana_foundation_sdk.builders import (
+    common as common_builders,
+    dashboard as builders,
+    prometheus,
+    stat,
+    table,
+    timeseries,
+)
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
-from grafana_foundation_sdk.models import common
-from grafana_foundation_sdk.models import dashboard as models
+from grafana_foundation_sdk.models import common, dashboard as models
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 from tools.grafana.model import VARIABLES, Dashboard, Panel

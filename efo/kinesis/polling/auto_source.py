@@ -14,11 +14,11 @@ import trio
 
 from efo.errors import AccessDeniedError, FanOutRefusedError, SilenceError
 from efo.events import EndReason
+from efo.health import ActiveReadMode, SubscriptionState
 from efo.kinesis.polling.fan_out import TRIAL_TIMEOUT, FanOut
 from efo.kinesis.shard_source import ShardEnd, ShardSource
 from efo.model import Position
 from efo.protocol.messages import SubscribeToShardEvent
-from efo.protocol.reading import ActiveReadMode, SubscriptionState
 
 _REFUSALS: Final = (AccessDeniedError, FanOutRefusedError)
 

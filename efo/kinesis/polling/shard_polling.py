@@ -15,13 +15,13 @@ import trio
 
 from efo.errors import EfoError, NotVisibleError, ResourceNotFoundError, without_tracebacks
 from efo.events import EndReason, EventReceived, Observer, PollAttempted, PollOperation, ignore_events
+from efo.health import ActiveReadMode, SubscriptionState
 from efo.kinesis.polling.calls import PollCaller
 from efo.kinesis.shard_source import ShardEnd
 from efo.model import Position
 from efo.protocol.denials import is_final
 from efo.protocol.messages import SubscribeToShardEvent
 from efo.protocol.polling import GetIterator, Poll, Polling
-from efo.protocol.reading import ActiveReadMode, SubscriptionState
 from efo.protocol.subscription import Deliver, Fail, Finish
 
 MAX_RECORDS: Final = 10_000

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from efo.testing.operations import consumers as consumer_operations
-from efo.testing.operations import policies as policy_operations
-from efo.testing.operations import records as record_operations
-from efo.testing.operations import requests
-from efo.testing.operations import shards as shard_operations
-from efo.testing.operations import streams as stream_operations
-from efo.testing.operations import tags as tag_operations
+from efo.testing.operations import (
+    consumers as consumer_operations,
+    policies as policy_operations,
+    records as record_operations,
+    requests,
+    shards as shard_operations,
+    streams as stream_operations,
+    tags as tag_operations,
+)
 from efo.testing.operations.responses import ResponseBody
 from efo.testing.state.core import Core
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import col, from_json
-from pyspark.sql.functions import sum as total
+from pyspark.sql.functions import col, from_json, sum as total
 
 
 def bills(session: SparkSession, log: str) -> DataFrame:

@@ -15,7 +15,7 @@ _FORK: Final = """
 def told(function, *args):
     try:
         print(repr(function(*args))[:100], flush=True)
-    except efo.EfoError as error:
+    except efo.errors.EfoError as error:
         print("refused" if "forked" in str(error) and "spawn" in str(error) else error, flush=True)
 
 def in_child(function, *args):
@@ -225,7 +225,7 @@ def put(number):
     try:
         while True:
             stored.append(producer.put(b"x" * 1000, f"key {number}"))
-    except efo.EfoError as error:
+    except efo.errors.EfoError as error:
         ends.append(type(error).__name__)
 
 threads = [threading.Thread(target=put, args=(n,)) for n in range(8)]

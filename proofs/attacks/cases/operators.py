@@ -63,7 +63,7 @@ def _create(here: World, leases: str) -> None:
 @cases.case("each command escapes them", name="a lease store with names that change a terminal")
 def _() -> Outcome:
     with world() as here:
-        lease = f"efo.Lease({EVIL!r}, efo.Checkpoint('5'), owner={EVIL!r}, parents=({EVIL!r},), counter=3)"
+        lease = f"efo.leases.Lease({EVIL!r}, efo.Checkpoint('5'), owner={EVIL!r}, parents=({EVIL!r},), counter=3)"
         _create(here, f"[{lease}]")
         commands = [
             ("leases", "list"),
@@ -83,7 +83,7 @@ def _() -> Outcome:
 @cases.case("refused, naming the key; nothing is written", name="an import of keys that are no ids of shards")
 def _() -> Outcome:
     with world() as here:
-        _create(here, f"[efo.Lease({SHARD!r}, efo.Checkpoint('5'))]")
+        _create(here, f"[efo.leases.Lease({SHARD!r}, efo.Checkpoint('5'))]")
         exported = json.loads(here.efo("leases", "export").out)
         here.efo("leases", "delete", "--all", "--yes")
         ended = []
@@ -110,7 +110,7 @@ def _() -> Outcome:
 @cases.case("each is refused with a sentence", name="rows of a SQLite lease store with wrong types")
 def _() -> Outcome:
     with world() as here:
-        _create(here, f"[efo.Lease({SHARD!r}, efo.Checkpoint('5'))]")
+        _create(here, f"[efo.leases.Lease({SHARD!r}, efo.Checkpoint('5'))]")
         ended = []
         with closing(sqlite3.connect(here.home / "leases.sqlite", isolation_level=None)) as database:
             [(table,)] = [
@@ -167,7 +167,7 @@ def _catalogs(here: World) -> None:
 def _() -> Outcome:
     with world() as here:
         _catalogs(here)
-        _create(here, f"[efo.Lease({SHARD!r}, efo.Checkpoint('5'))]")
+        _create(here, f"[efo.leases.Lease({SHARD!r}, efo.Checkpoint('5'))]")
         topics = sorted(path.name for path in (here.home / "relayed").iterdir())
         ended = [here.efo("log", "inspect"), here.efo("log", "verify")]
         ended += [here.efo("log", "adopt", "--topic", topic, "--yes") for topic in topics[:4]]
@@ -178,7 +178,7 @@ def _() -> Outcome:
 @cases.case("it asks, then the log continues; a second call adopts nothing", name="efo log adopt")
 def _() -> Outcome:
     with world() as here:
-        leases = f"[efo.Lease({SHARD!r}, efo.Checkpoint('5')), efo.Lease({EVIL!r}, efo.Checkpoint('5'))]"
+        leases = f"[efo.leases.Lease({SHARD!r}, efo.Checkpoint('5')), efo.leases.Lease({EVIL!r}, efo.Checkpoint('5'))]"
         _create(here, leases)
         refused, first, second = (here.efo("log", "adopt", *yes) for yes in ([], ["--yes"], ["--yes"]))
         inspected = here.efo("log", "inspect")
@@ -404,7 +404,7 @@ def _() -> Outcome:
 import logging
 logging.basicConfig(level=logging.INFO)
 settings = efo.ProducerSettings(linger=0.01)
-with efo.sync.open_producer("orders", settings=settings, observer=efo.LoggingObserver()) as producer:
+with efo.sync.open_producer("orders", settings=settings, observer=efo.telemetry.LoggingObserver()) as producer:
     for number in range(60):
         producer.put(b"%d" % number, "key").result()
 """

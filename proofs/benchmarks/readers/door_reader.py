@@ -102,7 +102,7 @@ def main() -> None:
         "region": "us-east-1",
         "endpoint_url": options.served["url"],
         "ca_file": options.served["ca_file"],
-        "observer": efo.ignore_events,
+        "observer": efo.events.ignore_events,
     }
     sys.exit(DOORS[options.door](stream, arguments))
 

@@ -61,7 +61,7 @@ class Discard(MetricExporter):
         pass
 
 
-class Metrics(efo.OtelObserver):
+class Metrics(efo.telemetry.OtelObserver):
     """Feeds a meter provider of its own. In another process it is made anew, since a provider cannot be pickled."""
 
     def __init__(self) -> None:

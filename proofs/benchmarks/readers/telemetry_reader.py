@@ -51,7 +51,7 @@ class Telemetry:
         self._providers = meters, tracers
         tracers.add_span_processor(BatchSpanProcessor(_DiscardSpans()))
         spans = spans_of(
-            efo.OtelTracing(tracer_provider=tracers),
+            efo.telemetry.OtelTracing(tracer_provider=tracers),
             stream="load",
             application="bench",
             consumer=None,
@@ -61,10 +61,10 @@ class Telemetry:
         self._spans: Spans = spans
         self._shard_spans: dict[str, ShardSpans] = {}
         self._kcl = KclMetrics("detailed")
-        metrics = efo.OtelObserver(stream="load", application="bench", meter_provider=meters)
-        self._observe = efo.combine_observers(metrics, self._kcl, self._spans)
+        metrics = efo.telemetry.OtelObserver(stream="load", application="bench", meter_provider=meters)
+        self._observe = efo.telemetry.combine_observers(metrics, self._kcl, self._spans)
 
-    def __call__(self, event: efo.Event) -> None:
+    def __call__(self, event: efo.events.Event) -> None:
         if self.is_on:
             self._observe(event)
 

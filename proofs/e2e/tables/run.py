@@ -13,8 +13,7 @@ import trio
 
 from proofs.e2e.kafka.output import KafkaOutput
 from proofs.e2e.log.output import LogOutput
-from proofs.e2e.run import E2eOptions
-from proofs.e2e.run import run as run_e2e
+from proofs.e2e.run import E2eOptions, run as run_e2e
 from proofs.e2e.tables.formats import Name, Place
 from proofs.e2e.tables.table import Table, run_on_spark
 from proofs.local_servers.kafka import serve_kafka

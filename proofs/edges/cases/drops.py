@@ -121,7 +121,7 @@ def the_kpl_puts_again_after_a_split() -> Outcome:
                 put_by_kpl(fake, [e for e in more if hash_key(e.partition_key) >= 2**127])
                 put = put + Counter(e.data for e in more)
             reader = InMemoryMetricReader()
-            meter = efo.OtelObserver(
+            meter = efo.telemetry.OtelObserver(
                 stream=STREAM, application="edges", meter_provider=MeterProvider(metric_readers=[reader])
             )
             consumed = await consume(fake, 60)

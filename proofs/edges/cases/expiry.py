@@ -71,7 +71,7 @@ class World:
                 self.reports.append(event)
             told(event)
 
-        told = efo.LoggingObserver()
+        told = efo.telemetry.LoggingObserver()
         run = partial(efo.consume, self.fake.kinesis(STREAM), record_handler=bill, application="billing")
         async with trio.open_nursery() as nursery:
             consumer = await nursery.start(partial(run, leases=self._store, settings=self._settings, observer=observe))

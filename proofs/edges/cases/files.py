@@ -80,7 +80,7 @@ async def authorities_that_are_none() -> Outcome:
                 os.environ[source] = path
             error = await first_error(partial(_opened, path if source == "ca_file" else None))
             os.environ.pop(source, None)
-            found.append(isinstance(error, efo.ConfigurationError) and f"{path} ({source})" in str(error))
+            found.append(isinstance(error, efo.errors.ConfigurationError) and f"{path} ({source})" in str(error))
     return Outcome(f"{sum(found)} of {len(found)} refused by name", all(found))
 
 
@@ -88,7 +88,7 @@ async def authorities_that_are_none() -> Outcome:
 async def a_variable_of_authorities_that_is_empty() -> Outcome:
     set_environment(AWS_CA_BUNDLE="")
     error = await first_error(_opened)
-    is_right = isinstance(error, efo.ConfigurationError) and "AWS_CA_BUNDLE is empty" in str(error)
+    is_right = isinstance(error, efo.errors.ConfigurationError) and "AWS_CA_BUNDLE is empty" in str(error)
     return Outcome(str(error)[:80], is_right)
 
 

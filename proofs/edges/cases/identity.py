@@ -36,7 +36,7 @@ class World:
         self.fake = fake
         self.store = MemoryLeaseStore()
         self.got: set[bytes] = set()
-        self.error: efo.EfoError | None = None
+        self.error: efo.errors.EfoError | None = None
         self.settings = efo.ConsumerSettings(read_mode=mode, checkpoint_interval=1.0, shard_sync_interval=10.0)  # type: ignore[arg-type] # of READ
         fake.create_stream(STREAM, shards)
         self.put(OLD)
@@ -68,11 +68,11 @@ class World:
                     during()
                 await trio.sleep(seconds * 2 / 3)
                 consumer.drain()
-        except* efo.EfoError as group:
+        except* efo.errors.EfoError as group:
             error: BaseException = group
             while isinstance(error, BaseExceptionGroup):
                 error = error.exceptions[0]
-            self.error = error if isinstance(error, efo.EfoError) else None
+            self.error = error if isinstance(error, efo.errors.EfoError) else None
         return trio.current_time() - began
 
     async def forget_times(self) -> None:
@@ -111,7 +111,7 @@ def in_virtual_time(main: Callable[[], Any]) -> Outcome:
 async def _refused(world: World, seconds: float) -> Outcome:
     """Judge what was seen of a recreated stream: one sentence with the remedy, then all of it after the remedy."""
     error, unread = world.error, world.unread
-    is_refused = isinstance(error, efo.StreamRecreatedError) and REMEDY in str(error)
+    is_refused = isinstance(error, efo.errors.StreamRecreatedError) and REMEDY in str(error)
     await world.delete_leases()
     await world.run()
     did = f"{type(error).__name__} after {seconds:.0f} s, {unread} unread; {world.unread} after its leases were deleted"

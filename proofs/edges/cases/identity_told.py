@@ -56,7 +56,9 @@ def _served(function: Callable[[Served], Outcome]) -> Outcome:
 
 def _told(error: BaseException | None, got: set[bytes]) -> Outcome:
     did = f"{type(error).__name__}, {len(got)} old records before"
-    return Outcome(did, isinstance(error, efo.StreamRecreatedError) and REMEDY in str(error) and len(got) == COUNT)
+    return Outcome(
+        did, isinstance(error, efo.errors.StreamRecreatedError) and REMEDY in str(error) and len(got) == COUNT
+    )
 
 
 @cases.case("refused with the remedy, as in the library for trio")
@@ -230,7 +232,7 @@ async def the_initial_position_is_tomorrow() -> Outcome:
             run = partial(efo.consume, fake.kinesis(STREAM), application="a", leases="memory:", settings=tomorrow)
             try:
                 await run(_nothing)
-            except efo.ConfigurationError as error:
+            except efo.errors.ConfigurationError as error:
                 return Outcome(str(error)[:150], "is in the future" in str(error))
     return Outcome("it reads", is_right=False)
 

@@ -178,7 +178,7 @@ async def a_key_that_is_missing_on_any_other_stream() -> Outcome:
         async with efo.open_producer(STREAM, **options) as producer:
             try:
                 await producer.put(data(0))
-            except efo.ConfigurationError as error:
+            except efo.errors.ConfigurationError as error:
                 told = str(error)
             else:
                 told = "accepted"
@@ -194,7 +194,7 @@ async def order_and_aggregates_of_a_stream_without_keys() -> Outcome:
             try:
                 async with efo.open_producer(STREAM, settings=efo.ProducerSettings(**{setting: True}), **options):
                     told.append("opened")
-            except efo.ConfigurationError as error:
+            except efo.errors.ConfigurationError as error:
                 told.append(str(error))
     is_right = all(f"{name}=True" in text for name, text in zip(("aggregate", "ordered"), told, strict=True))
     return Outcome("; ".join(each[:60] for each in told), is_right)
@@ -230,7 +230,7 @@ async def a_producer_whose_stream_changes_back() -> Outcome:
             for delivery in without:
                 try:
                     delivery.result()
-                except efo.DeliveryError as error:
+                except efo.errors.DeliveryError as error:
                     errors.append(str(error))
             for delivery in keyed:
                 await delivery

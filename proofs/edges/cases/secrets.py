@@ -52,7 +52,7 @@ def _named(done: subprocess.CompletedProcess[str], *names: str) -> Outcome:
 def _refused(open_it: Callable[[], Any], name: str) -> Outcome:
     try:
         open_it()
-    except efo.ConfigurationError as error:
+    except efo.errors.ConfigurationError as error:
         return Outcome(str(error)[:120], name in str(error))
     return Outcome("it was opened", is_right=False)
 
@@ -102,7 +102,7 @@ def cloudwatch_meets_a_newline() -> Outcome:
     os.environ.update(GOOD, AWS_SECRET_ACCESS_KEY=f"{CANARY}\n")
 
     async def run() -> None:
-        async with efo.open_cloudwatch("billing"):
+        async with efo.telemetry.open_cloudwatch("billing"):
             pass
 
     return _refused(lambda: trio.run(run), "AWS_SECRET_ACCESS_KEY")
@@ -139,7 +139,7 @@ def a_record_is_acked_in_place_of_its_batch() -> Outcome:
             for wrong in (batch.records[0], batch.records[0].data, batch.records[0].partition_key, batch.records):
                 try:
                     consumer.ack(wrong)  # type: ignore[arg-type]
-                except efo.ConfigurationError as error:
+                except efo.errors.ConfigurationError as error:
                     texts.append(str(error))
             break
     sys.stderr.write("\n".join(texts))

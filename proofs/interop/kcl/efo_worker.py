@@ -25,7 +25,7 @@ async def main() -> None:
     where: dict[str, Any] = {"endpoint_url": environment["INTEROP_ENDPOINT"], "ca_file": environment["INTEROP_CA"]}
     options: dict[str, Any] = {
         "application": application,
-        "leases": efo.DynamoDbLeaseStore(application, endpoint_url=environment["INTEROP_DYNAMODB"]),
+        "leases": efo.leases.DynamoDbLeaseStore(application, endpoint_url=environment["INTEROP_DYNAMODB"]),
         "worker_id": environment["INTEROP_WORKER"],
         "settings": settings,
     }

@@ -36,11 +36,11 @@ class Reader:
     `arrivals`: the approximate arrival timestamp of each record.
     """
 
-    def __init__(self, *leases: efo.Lease) -> None:
+    def __init__(self, *leases: efo.leases.Lease) -> None:
         self.items: list[Item] = []
         self.arrivals: list[float] = []
         self.events: list[Event] = []
-        self.store = efo.MemoryLeaseStore()
+        self.store = efo.leases.MemoryLeaseStore()
         self._leases = leases
         self._changed = trio.Event()
 

@@ -10,9 +10,7 @@ from cyclopts import Parameter
 
 from efo_service.commands.options import ConfigFile, Json
 from efo_service.config.loading import home_of, load_all
-from efo_service.config.rendering import changed as changed_settings
-from efo_service.config.rendering import defaults as all_defaults
-from efo_service.config.rendering import resolved_all, to_toml
+from efo_service.config.rendering import changed as changed_settings, defaults as all_defaults, resolved_all, to_toml
 from efo_service.config.schema import schema as json_schema
 
 

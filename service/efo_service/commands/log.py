@@ -32,8 +32,7 @@ from efo_service.errors import NoLeaseStoreError, UsageError
 from efo_service.factories.kinesis import created_within
 from efo_service.operations.record_lines import without_controls
 from efo_service.relay.errors import LogError, TopicNotFoundError
-from efo_service.relay.export import FileFormat, export_file
-from efo_service.relay.export import export as export_lines
+from efo_service.relay.export import FileFormat, export as export_lines, export_file
 from efo_service.relay.jsonlines import Encoding
 from efo_service.relay.log.catalog import Adoption, other_stream
 from efo_service.relay.log.consistency import lease_problems, stream_of_leases

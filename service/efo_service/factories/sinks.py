@@ -118,8 +118,7 @@ async def _open_kafka(
 ) -> AsyncIterator[Destination]:
     """Open a Kafka topic. Temporary errors are retried."""
     try:
-        from efo_service.relay.kafka import errors as kafka_errors  # noqa: PLC0415 - an extra, may not be installed
-        from efo_service.relay.kafka import sink as kafka  # noqa: PLC0415 - an extra, may not be installed
+        from efo_service.relay.kafka import errors as kafka_errors, sink as kafka  # noqa: PLC0415 - an extra
     except ImportError as error:
         raise UnavailableError("Kafka's client is not installed: pip install 'efo[service,kafka]'") from error
     options = settings.relay.kafka

@@ -21,8 +21,7 @@ from typing import Final, NamedTuple
 from efo.errors import ConfigurationError
 from efo.foreign_errors import reason_of
 from efo.model import Record
-from efo.telemetry.trace_context import TraceContext, from_tags
-from efo.telemetry.trace_context import TraceExtractor as Extractor
+from efo.telemetry.trace_context import TraceContext, TraceExtractor as Extractor, from_tags
 from efo_service.relay.errors import RecordRefusedError
 
 __all__ = [

@@ -14,8 +14,8 @@ import trio
 from efo.consumer.age_limits import AgeLimits
 from efo.errors import without_tracebacks
 from efo.exception_groups import collapse_groups
+from efo.health import Overdue
 from efo.model import Batch, Checkpoint, Record
-from efo.protocol.reading import Overdue
 from efo.telemetry.spans import ProcessSpan, ShardSpans, Spans
 from efo.telemetry.tracing import NO_SPAN
 from efo_service.relay.destination import Destination, SinkReports
@@ -58,7 +58,7 @@ class CommitPace:
 class ReadableShard(Protocol):
     """The part of a shard stream that the relay uses.
 
-    `overdue`: the relay sets it: what it waits for before it can ack (see `efo.protocol.reading.Overdue`).
+    `overdue`: the relay sets it: what it waits for before it can ack (see `efo.health.Overdue`).
     `ages`: what is too old to be relayed.
     """
 

@@ -14,8 +14,8 @@ from typing import Final
 
 import trio
 
+from efo.health import Overdue
 from efo.model import Checkpoint
-from efo.protocol.reading import Overdue
 from efo_service.relay.destination import Destination, repeated
 from efo_service.relay.errors import SinkError, SinkFencedError
 from efo_service.relay.failures import defects

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
-from efo.protocol.reading import ActiveReadMode, Condition, ShardState
+from efo.health import ActiveReadMode, Condition, ShardState
 
 ShardKey = tuple[str | None, str]
 """Worker and shard. The worker is None in what a worker tells of itself; a supervisor names it."""

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from efo.protocol.reading import ActiveReadMode, Condition, ShardState
+from efo.health import ActiveReadMode, Condition, ShardState
 from efo_service.top.sample import Sample, ShardKey, ShardSample
 
 Sort = Literal["lag", "rate", "shard"]

@@ -21,7 +21,7 @@ from efo.events import (
     StartDelayed,
     SubscribeAttempted,
 )
-from efo.protocol.reading import Readings
+from efo.health import Readings
 from efo.telemetry.filtering import Filtering
 from efo.telemetry.outages import Outages
 from efo_service.web.problems import (

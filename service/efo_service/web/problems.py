@@ -10,8 +10,8 @@ import msgspec
 
 from efo.errors import AccessDeniedError, IsolateShardError
 from efo.events import RecordsExpired
+from efo.health import Condition, IsolatedShard, ShardReading, checkpoint_age, condition, quiet_for
 from efo.identity import time_text
-from efo.protocol.reading import Condition, IsolatedShard, ShardReading, checkpoint_age, condition, quiet_for
 from efo.protocol.remedies import remedy
 from efo.telemetry.filtering import LeftOut
 from efo.telemetry.log import filtering_text

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import msgspec
 
 from efo.consumer.status import ConsumerStatus
-from efo.protocol.reading import LeaseCounts
+from efo.health import LeaseCounts
 from efo_service.version import VERSION
 from efo_service.web.problems import LastError
 

@@ -177,7 +177,7 @@ async def test_batches_by_time_do_not_lose_a_dead_letter_that_takes_long(autojum
             handled.extend(int(record.data) for record in batch)
 
         def policy(error):
-            is_old = isinstance(error, efo.RecordTooOldError)
+            is_old = isinstance(error, efo.errors.RecordTooOldError)
             return FailurePolicy(then="dead_letter", dead_letter=store) if is_old else FailurePolicy()
 
         handler = Handler(efo.batched(handle, records=100, seconds=2), on_error=policy)
@@ -197,5 +197,5 @@ async def test_batches_by_time_do_not_lose_a_dead_letter_that_takes_long(autojum
 @pytest.mark.parametrize("value", [0, -1, "1h", timedelta(0), True])
 @pytest.mark.parametrize("name", ["max_record_age", "skip_when_behind"])
 def test_a_wrong_limit_is_refused(name, value):
-    with pytest.raises(efo.ConfigurationError, match=f"{name}=.*above 0"):
+    with pytest.raises(efo.errors.ConfigurationError, match=f"{name}=.*above 0"):
         ConsumerSettings(**{name: value})

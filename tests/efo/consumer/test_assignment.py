@@ -27,8 +27,8 @@ async def owners(store):
 
 
 async def test_zones_keep_their_hash_keys_through_joins_a_split_and_the_end_of_a_worker(autojump_clock):
-    store = efo.MemoryLeaseStore()
-    settings = efo.ConsumerSettings(assignment=efo.zone_assignment(["a", "b"]))
+    store = efo.leases.MemoryLeaseStore()
+    settings = efo.ConsumerSettings(assignment=efo.leases.zone_assignment(["a", "b"]))
     async with FakeKinesis() as fake, trio.open_nursery() as nursery, AsyncExitStack() as stack:
         fake.create_stream(STREAM, shards=4)
         lost = []
@@ -64,7 +64,7 @@ async def test_zones_keep_their_hash_keys_through_joins_a_split_and_the_end_of_a
 
 
 async def test_a_worker_takes_a_few_leases_in_each_scan(autojump_clock):
-    store, taken = efo.MemoryLeaseStore(), []
+    store, taken = efo.leases.MemoryLeaseStore(), []
 
     def observe(event):
         if isinstance(event, events.LeaseStoreCalled) and event.operation == "take":
@@ -85,8 +85,11 @@ async def test_a_worker_takes_a_few_leases_in_each_scan(autojump_clock):
 @pytest.mark.parametrize(
     ("strategy", "message"),
     [
-        (lambda _view: efo.AssignmentPlan(take=(efo.Lease("x", efo.Checkpoint.LATEST),)), "x to take, but"),
-        (efo.zone_assignment(["a", "b"]), "'worker' is in none of the zones"),
+        (
+            lambda _view: efo.leases.AssignmentPlan(take=(efo.leases.Lease("x", efo.Checkpoint.LATEST),)),
+            "x to take, but",
+        ),
+        (efo.leases.zone_assignment(["a", "b"]), "'worker' is in none of the zones"),
     ],
 )
 async def test_a_strategy_that_cannot_work_stops_the_consumer_with_one_clear_error(strategy, message, autojump_clock):
@@ -96,13 +99,13 @@ async def test_a_strategy_that_cannot_work_stops_the_consumer_with_one_clear_err
 
         async def handle(_batch) -> None: ...
 
-        with pytest.raises(efo.ConfigurationError, match=message):
+        with pytest.raises(efo.errors.ConfigurationError, match=message):
             await efo.consume(
                 fake.kinesis(STREAM),
                 handle,
                 application="app",
                 worker_id="worker",
-                leases=efo.MemoryLeaseStore(),
+                leases=efo.leases.MemoryLeaseStore(),
                 settings=settings,
-                observer=efo.ignore_events,
+                observer=efo.events.ignore_events,
             )

@@ -34,7 +34,7 @@ async def ignore(_batch: efo.Batch) -> None:
 
 async def run_for(seconds: float, fake: FakeKinesis, *arguments: object, **options: object) -> None:
     """Consume for some virtual seconds, then drain."""
-    options = {"application": "billing", "leases": efo.MemoryLeaseStore(), **options}
+    options = {"application": "billing", "leases": efo.leases.MemoryLeaseStore(), **options}
     async with trio.open_nursery() as nursery:
 
         async def consume(*, task_status: trio.TaskStatus[efo.Consumer]) -> None:
@@ -93,8 +93,8 @@ async def start_consume(fake, handler, *, task_status):
         fake.kinesis(STREAM),
         handler,
         application="billing",
-        leases=efo.MemoryLeaseStore(),
-        observer=efo.ignore_events,
+        leases=efo.leases.MemoryLeaseStore(),
+        observer=efo.events.ignore_events,
         task_status=task_status,
     )
 
@@ -121,7 +121,7 @@ async def start_with(fake, handler, settings, *, task_status):
         fake.kinesis(STREAM),
         handler,
         application="billing",
-        leases=efo.MemoryLeaseStore(),
+        leases=efo.leases.MemoryLeaseStore(),
         settings=settings,
         task_status=task_status,
     )
@@ -173,9 +173,9 @@ MISTAKES = [
     ({"handler": ignore, "leases": "sqlite::memory:"}, "names no file"),
     ({"handler": ignore, "leases": "dynamodb://localhost:8000/table"}, "is not the name of a table"),
     ({"handler": ignore, "leases": "dynamodb:table?regoin"}, "dynamodb has no option 'regoin'"),
-    ({"handler": ignore, "leases": efo.MemoryLeaseStore}, "leases=MemoryLeaseStore: expected a path, a URL"),
+    ({"handler": ignore, "leases": efo.leases.MemoryLeaseStore}, "leases=MemoryLeaseStore: expected a path, a URL"),
     (
-        {"handler": ignore, "observer": efo.LoggingObserver},
+        {"handler": ignore, "observer": efo.telemetry.LoggingObserver},
         "observer=LoggingObserver: expected a function",
     ),
     ({"handler": ignore, "observer": lambda: None}, r"observer .* cannot be called with \(event\)"),
@@ -197,12 +197,12 @@ async def test_a_mistake_is_rejected_before_anything_is_read(options, message):
         arguments = {"application": "billing", "leases": "memory:", **options}
         if "handler" not in arguments:
             arguments["handler"] = None
-        with pytest.raises(efo.ConfigurationError, match=message):
+        with pytest.raises(efo.errors.ConfigurationError, match=message):
             await efo.consume(fake.kinesis(STREAM), **arguments)
 
 
 def test_a_dead_letter_sink_that_is_not_async_is_rejected():
-    with pytest.raises(efo.ConfigurationError, match="dead_letter ordinary is not an async function"):
+    with pytest.raises(efo.errors.ConfigurationError, match="dead_letter ordinary is not an async function"):
         efo.FailurePolicy(then="dead_letter", dead_letter=ordinary)
 
 
@@ -210,7 +210,7 @@ async def test_a_reader_that_is_not_async_is_rejected(autojump_clock):
     async with stream_of(b"1") as fake:
         opening = efo.open_consumer(fake.kinesis(STREAM), application="billing", leases="memory:")
         async with opening as consumer:
-            with pytest.raises(efo.ConfigurationError, match="reader ordinary is not an async function"):
+            with pytest.raises(efo.errors.ConfigurationError, match="reader ordinary is not an async function"):
                 await consumer.run(ordinary)
 
 
@@ -236,12 +236,12 @@ async def awaits_asyncio(_batch):
 async def test_a_handler_that_misuses_efo_stops_everything_whatever_the_policy(autojump_clock, handler, then):
     seen: list[events.Event] = []
     async with stream_of(b"1", b"2") as fake:
-        with pytest.raises(efo.HandlerError):
+        with pytest.raises(efo.errors.HandlerError):
             await efo.consume(
                 fake.kinesis(STREAM),
                 handler,
                 application="billing",
-                leases=efo.MemoryLeaseStore(),
+                leases=efo.leases.MemoryLeaseStore(),
                 on_error=efo.FailurePolicy(attempts=3, then=then),
                 observer=seen.append,
             )
@@ -253,12 +253,12 @@ async def test_a_policy_function_that_returns_no_policy_stops_everything(autojum
         raise ValueError("bad data")
 
     async with stream_of(b"1") as fake:
-        with pytest.raises(efo.HandlerError, match="on_error returned None for ValueError"):
+        with pytest.raises(efo.errors.HandlerError, match="on_error returned None for ValueError"):
             await efo.consume(
                 fake.kinesis(STREAM),
                 fail,
                 application="billing",
-                leases=efo.MemoryLeaseStore(),
+                leases=efo.leases.MemoryLeaseStore(),
                 on_error=lambda _error: None,
             )
 
@@ -271,15 +271,15 @@ async def test_a_policy_function_that_raises_stops_everything(autojump_clock):
         raise ValueError("bad data")
 
     async with stream_of(b"1") as fake:
-        with pytest.raises(efo.HandlerError, match="on_error raised KeyError for ValueError"):
+        with pytest.raises(efo.errors.HandlerError, match="on_error raised KeyError for ValueError"):
             await efo.consume(
-                fake.kinesis(STREAM), fail, application="billing", leases=efo.MemoryLeaseStore(), on_error=policy
+                fake.kinesis(STREAM), fail, application="billing", leases=efo.leases.MemoryLeaseStore(), on_error=policy
             )
 
 
 @pytest.mark.parametrize("stream", [None, "", 5, b"orders"])
 async def test_a_stream_is_a_name_an_arn_or_a_client(stream):
-    with pytest.raises(efo.ConfigurationError, match="stream"):
+    with pytest.raises(efo.errors.ConfigurationError, match="stream"):
         await efo.consume(stream, ignore, application="billing", leases="memory:")
 
 
@@ -304,7 +304,7 @@ async def test_silence_is_a_choice(autojump_clock, caplog):
     async with stream_of(b"1") as fake:
         with caplog.at_level(logging.DEBUG, logger="efo"):
             policy = efo.FailurePolicy(then="skip")
-            await run_for(10, fake, record_handler=fail, on_error=policy, observer=efo.ignore_events)
+            await run_for(10, fake, record_handler=fail, on_error=policy, observer=efo.events.ignore_events)
     assert caplog.records == []
 
 
@@ -454,7 +454,7 @@ async def test_the_lineage_is_what_was_listed_and_the_leases_of_all_workers(auto
 
 async def test_an_isolated_shard_is_shown_with_its_reason_until_it_is_read_again(autojump_clock):
     async def fail(_batch):
-        raise efo.IsolateShardError("the table is locked", cooldown=30)
+        raise efo.errors.IsolateShardError("the table is locked", cooldown=30)
 
     async with stream_of(b"1") as fake, trio.open_nursery() as nursery:
         (shard_id,) = fake.open_shards(STREAM)
@@ -470,7 +470,7 @@ async def test_an_isolated_shard_is_shown_with_its_reason_until_it_is_read_again
 
 
 async def test_an_ack_of_a_batch_does_not_ack_the_batches_before_it(autojump_clock):
-    store = efo.MemoryLeaseStore()
+    store = efo.leases.MemoryLeaseStore()
     batches: list[efo.Batch] = []
 
     async def read(shard: efo.ShardStream) -> None:
@@ -518,7 +518,7 @@ async def test_an_ack_of_what_the_shard_did_not_deliver_is_rejected(autojump_clo
 
     async with stream_of(b"1") as fake:
         opening = efo.open_consumer(fake.kinesis(STREAM), application="billing", leases="memory:")
-        with pytest.raises(efo.ConfigurationError, match=message):
+        with pytest.raises(efo.errors.ConfigurationError, match=message):
             async with opening as consumer:
                 await consumer.run(read)
 
@@ -528,7 +528,9 @@ async def test_a_reader_that_returns_early_is_rejected(autojump_clock):
 
     async with stream_of(b"1") as fake:
         opening = efo.open_consumer(fake.kinesis(STREAM), application="billing", leases="memory:")
-        with pytest.raises(efo.HandlerError, match="the reader returned before its iteration over the shard ended"):
+        with pytest.raises(
+            efo.errors.HandlerError, match="the reader returned before its iteration over the shard ended"
+        ):
             async with opening as consumer:
                 await consumer.run(read)
 
@@ -538,7 +540,7 @@ async def test_no_text_of_an_application_reaches_the_log(autojump_clock, caplog)
         efo.ConsumerSettings(consumer_name=batch.records[0].data)
 
     async with stream_of(b"card 4111") as fake:
-        with pytest.raises(efo.HandlerError, match="consumer_name=<bytes>"):
+        with pytest.raises(efo.errors.HandlerError, match="consumer_name=<bytes>"):
             await efo.consume(fake.kinesis(STREAM), handle, application="billing", leases="memory:")
     assert "does not fit efo: ConfigurationError" in caplog.text
     assert "4111" not in caplog.text
@@ -551,12 +553,12 @@ async def test_an_ack_of_something_else_is_rejected(autojump_clock):
 
     async with stream_of(b"1") as fake:
         opening = efo.open_consumer(fake.kinesis(STREAM), application="billing", leases="memory:")
-        with pytest.raises(efo.ConfigurationError, match="batch=<Record>: expected the Batch"):
+        with pytest.raises(efo.errors.ConfigurationError, match="batch=<Record>: expected the Batch"):
             async with opening as consumer:
                 await consumer.run(read)
 
 
-class SlowStore(efo.MemoryLeaseStore):
+class SlowStore(efo.leases.MemoryLeaseStore):
     """A lease store that opens after three seconds."""
 
     is_open = False
@@ -579,7 +581,7 @@ async def test_the_lease_store_opens_while_the_fan_out_consumer_becomes_active(a
 
 async def test_a_consumer_that_cannot_be_registered_is_the_error_of_opening(autojump_clock):
     async with FakeKinesis() as fake:
-        with pytest.raises(efo.ResourceNotFoundError):
+        with pytest.raises(efo.errors.ResourceNotFoundError):
             async with efo.open_consumer(fake.kinesis("nothing"), application="billing", leases=SlowStore()):
                 pytest.fail("it is open")
     assert trio.current_time() < 3

@@ -102,7 +102,7 @@ async def test_the_exception_of_a_handler_ends_all_processes_and_is_raised(consu
 @pytest.mark.e2e
 async def test_a_killed_process_ends_all_with_its_signal(consuming, tmp_path):
     (directory := tmp_path / "out").mkdir()
-    with pytest.raises(efo.EfoError, match="ended with signal SIGKILL"), collapse_groups():  # noqa: PT012
+    with pytest.raises(efo.errors.EfoError, match="ended with signal SIGKILL"), collapse_groups():  # noqa: PT012
         async with trio.open_nursery() as nursery:
             workers = await nursery.start(partial(consuming, partial(append, directory=directory)))
             os.kill(workers.pids[0], signal.SIGKILL)
@@ -146,12 +146,17 @@ async def test_the_program_of_the_page_reads_with_two_processes_until_ctrl_c(ser
 )
 async def test_a_mistake_is_rejected_before_a_process_starts(options, message):
     arguments = {"stream": STREAM, "handler": fail, "application": "billing", **options}
-    with pytest.raises(efo.ConfigurationError, match=message):
+    with pytest.raises(efo.errors.ConfigurationError, match=message):
         await efo.consume_in_processes(**arguments)
 
 
 @pytest.mark.parametrize(
-    "error", [ValueError("bad"), efo.ServiceError("KMS", "no key", status=400), efo.StreamResetError("reset", code=8)]
+    "error",
+    [
+        ValueError("bad"),
+        efo.errors.ServiceError("KMS", "no key", status=400),
+        efo.errors.StreamResetError("reset", code=8),
+    ],
 )
 def test_an_exception_keeps_its_class_text_and_attributes_between_processes(error):
     received = _unpickled(_pickled(error))
@@ -163,5 +168,5 @@ def test_an_exception_that_cannot_be_pickled_keeps_its_name_alone():
         pass
 
     received = _unpickled(_pickled(Local("bad")))
-    assert type(received) is efo.EfoError
+    assert type(received) is efo.errors.EfoError
     assert str(received) == "the process of a worker ended: Local"

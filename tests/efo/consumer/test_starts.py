@@ -41,7 +41,7 @@ async def read(script, mode, *, seconds=900.0, **settings):
                 fake.kinesis("orders"),
                 record_handler=handle,
                 application="billing",
-                leases=efo.MemoryLeaseStore(),
+                leases=efo.leases.MemoryLeaseStore(),
                 settings=efo.ConsumerSettings(read_mode=mode, **settings),
                 observer=seen.append,
             )
@@ -70,7 +70,7 @@ async def test_the_limit_of_consumers_is_waited_for_as_that_of_creations_and_the
     got, delays = await read(FaultScript([(limit, When(operation="RegisterStreamConsumer", times=3))]), "fanout")
     assert len(got) == 2
     assert [event.call for event in delays] == ["RegisterStreamConsumer"] * 3
-    with pytest.raises(efo.EfoError, match="deregister one"):
+    with pytest.raises(efo.errors.EfoError, match="deregister one"):
         await read(FaultScript([(limit, When(operation="RegisterStreamConsumer", times=ALWAYS))]), "fanout")
 
 
@@ -79,7 +79,7 @@ async def test_an_odd_answer_to_a_call_of_a_shard_ends_nothing(mode, autojump_cl
     for operation in ("SubscribeToShard",) if mode == "fanout" else ("GetShardIterator", "GetRecords"):
         got, _ = await read(FaultScript([(ODD, When(operation=operation, times=4))]), mode)
         assert sorted(data for data, _ in got) == [b"1", b"2"], operation
-        with pytest.raises(efo.EfoError, match="BadRequest"):
+        with pytest.raises(efo.errors.EfoError, match="BadRequest"):
             await read(FaultScript([(ODD, When(operation=operation, times=ALWAYS))]), mode)
 
 
@@ -88,7 +88,7 @@ async def test_a_producer_that_starts_is_as_patient(autojump_clock):
         script = FaultScript([(THROTTLED, When(operation=operation, times=12))])
         async with FakeKinesis(faults=script) as fake:
             fake.create_stream("orders")
-            async with efo.open_producer(fake.kinesis("orders"), observer=efo.ignore_events) as producer:
+            async with efo.open_producer(fake.kinesis("orders"), observer=efo.events.ignore_events) as producer:
                 await (await producer.put(b"1", partition_key="a"))
 
 
@@ -99,8 +99,8 @@ async def test_a_lease_store_that_is_away_when_it_is_opened_is_waited_for(monkey
     async def open_store(*_):
         opened.append(trio.current_time())
         if len(opened) <= failures:
-            raise efo.LeaseStoreUnavailableError("throttled")
-        yield efo.MemoryLeaseStore()
+            raise efo.errors.LeaseStoreUnavailableError("throttled")
+        yield efo.leases.MemoryLeaseStore()
 
     monkeypatch.setattr(opening, "open_lease_store", open_store)
     failures = 3
@@ -108,5 +108,5 @@ async def test_a_lease_store_that_is_away_when_it_is_opened_is_waited_for(monkey
     assert len(got) == 2
     assert [event.call for event in delays] == ["leases"] * 3
     failures = 10_000
-    with pytest.raises(efo.LeaseStoreUnavailableError, match="throttled"):
+    with pytest.raises(efo.errors.LeaseStoreUnavailableError, match="throttled"):
         await read(FaultScript([]), "polling")

@@ -10,8 +10,7 @@ from decimal import Decimal
 
 import fastavro
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import efo
 from efo.deserializers import avro, by_schema, confluent, schemas
@@ -51,7 +50,7 @@ def written(value, schema):
 
 
 def reason_of(read, data, record):
-    with pytest.raises(efo.DeserializationError) as caught:
+    with pytest.raises(efo.errors.DeserializationError) as caught:
         read(record(data))
     return caught.value.reason
 
@@ -80,7 +79,7 @@ def test_a_deep_value_ends_no_process(tmp_path):
         "def go():\n"
         "    for levels in (199, 100_000):\n"
         "        try: read(efo.Record('1', 0.0, b'\\x02' * levels + b'\\x00', 'k')); print('read')\n"
-        "        except efo.DeserializationError: print('refused')\n"
+        "        except efo.errors.DeserializationError: print('refused')\n"
         "thread = threading.Thread(target=go); thread.start(); thread.join()\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
@@ -124,7 +123,7 @@ def test_large_values_are_counted_and_may_be_allowed(record):
     assert "2,000 values" in reason_of(avro(schema, max_values=2000), data, record)
     assert avro(schema, max_values=4000)(record(data)) == [[]] * 3000
     assert len(avro(list_of("long"), max_values=1000)(record(data))) == 3000  # numbers count as a quarter
-    with pytest.raises(efo.ConfigurationError, match="max_values=0"):
+    with pytest.raises(efo.errors.ConfigurationError, match="max_values=0"):
         avro(schema, max_values=0)
 
 
@@ -183,7 +182,7 @@ def test_damaged_data_is_refused_on_the_way(schema, data, record):
     ],
 )
 def test_a_schema_that_cannot_be_bounded_is_refused_when_the_deserializer_is_made(schema, message):
-    with pytest.raises(efo.ConfigurationError, match=message):
+    with pytest.raises(efo.errors.ConfigurationError, match=message):
         avro(schema)
 
 
@@ -192,7 +191,7 @@ def test_a_schema_that_claims_to_be_parsed_is_parsed(record):
     assert avro(parsed)(record(b"\x02\x00")) == {"a": 1, "b": {"next": None}}
     claimed = {**record_of(a="int"), "__fastavro_parsed": True, "__named_schemas": {}}
     claimed["fields"][0]["type"] = {"type": "record", "fields": []}  # no name, which parsing finds
-    with pytest.raises(efo.ConfigurationError, match="not an Avro schema"):
+    with pytest.raises(efo.errors.ConfigurationError, match="not an Avro schema"):
         avro(claimed)
 
 
@@ -267,7 +266,7 @@ def test_whatever_has_no_problem_fastavro_may_read(schema, data):
     read = avro(schema, max_values=1000)
     try:
         value = read(efo.Record("1", 0.0, data, "k"))
-    except efo.DeserializationError:
+    except efo.errors.DeserializationError:
         return
     assert str(value)
 

@@ -10,8 +10,7 @@ from typing import Any
 import msgspec
 import pydantic
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import efo
 from efo import deserializers
@@ -54,7 +53,7 @@ class Point:
 
 
 def reason_of(read, data, record):
-    with pytest.raises(efo.DeserializationError) as caught:
+    with pytest.raises(efo.errors.DeserializationError) as caught:
         read(record(data))
     return caught.value.reason
 
@@ -115,9 +114,9 @@ def test_values_are_not_counted_more_than_they_are(value):
 
 @pytest.mark.parametrize("max_values", [0, -1, "5", True])
 def test_a_limit_that_is_none_is_refused_at_the_call(max_values):
-    with pytest.raises(efo.ConfigurationError, match="max_values="):
+    with pytest.raises(efo.errors.ConfigurationError, match="max_values="):
         deserializers.json(max_values=max_values)
-    with pytest.raises(efo.ConfigurationError, match="max_values="):
+    with pytest.raises(efo.errors.ConfigurationError, match="max_values="):
         deserializers.pydantic(int, max_values=max_values)
 
 

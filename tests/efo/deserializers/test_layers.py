@@ -26,13 +26,11 @@ from efo.deserializers import (
     confluent,
     glue,
     gzip,
+    json as json_of,
     protobuf,
     raw,
     schemas,
     zstd,
-)
-from efo.deserializers import (
-    json as json_of,
 )
 from efo.deserializers.compressed import unpacked
 
@@ -52,7 +50,7 @@ def confluent_header(schema_id: int = 7) -> bytes:
 
 
 def refusal(read, data, record, **tags):
-    with pytest.raises(efo.DeserializationError) as caught:
+    with pytest.raises(efo.errors.DeserializationError) as caught:
         read(record(data, **tags))
     return caught.value.reason
 
@@ -95,7 +93,7 @@ def test_the_layers_of_a_record_count_what_they_unpacked(record):
     before = unpacked.size
     gzip(gzip(raw))(record(standard_gzip.compress(standard_gzip.compress(b"x" * 1000))))
     assert 1000 < unpacked.size - before < 1100
-    with pytest.raises(efo.DeserializationError):
+    with pytest.raises(efo.errors.DeserializationError):
         gzip(raw, max_size=999)(record(standard_gzip.compress(b"x" * 1000)))
 
 
@@ -159,7 +157,7 @@ async def test_a_schema_of_a_function_is_loaded_once_and_the_oldest_is_forgotten
         one = record(confluent_header(schema_id) + b"\x02")
         try:
             return read(one)
-        except efo.SchemaNotLoadedError as error:
+        except efo.errors.SchemaNotLoadedError as error:
             missing = error
         messages.append(str(missing))
         await missing.load()
@@ -168,7 +166,7 @@ async def test_a_schema_of_a_function_is_loaded_once_and_the_oldest_is_forgotten
     assert [await value(schema_id) for schema_id in (1, 1, 2, 1, 3, 2, 1)] == [1] * 7
     assert asked == [1, 2, 3, 1]
     assert "schema 1 is not loaded" in messages[0]
-    with pytest.raises(efo.DeserializationError, match="there is no schema 101"):
+    with pytest.raises(efo.errors.DeserializationError, match="there is no schema 101"):
         await value(101)
 
 
@@ -188,7 +186,7 @@ async def test_a_schema_that_does_not_exist_is_not_asked_for_at_each_record(reco
     batch = efo.testing.make_batch(b"")
 
     async def refusal(schema_id: int) -> str:
-        with pytest.raises(efo.DeserializationError) as caught:
+        with pytest.raises(efo.errors.DeserializationError) as caught:
             await handler(record(confluent_header(schema_id) + b"\x02"), batch)
         return caught.value.reason
 
@@ -217,11 +215,11 @@ async def test_so_many_schemas_that_do_not_exist_are_remembered(record, monkeypa
     async def value(schema_id: int) -> None:
         try:
             read.deserialize(schema_id, record(b""))
-        except efo.SchemaNotLoadedError as missing:
+        except efo.errors.SchemaNotLoadedError as missing:
             await missing.load()
 
     for schema_id in (1, 2, 3, 3, 2, 1):
-        with pytest.raises(efo.DeserializationError):
+        with pytest.raises(efo.errors.DeserializationError):
             await value(schema_id)
     assert asked == [1, 2, 3, 1]
 
@@ -239,7 +237,7 @@ async def test_so_many_schemas_that_do_not_exist_are_remembered(record, monkeypa
     ],
 )
 def test_a_wrong_layer_is_refused_when_it_is_made(make, message):
-    with pytest.raises(efo.ConfigurationError) as caught:
+    with pytest.raises(efo.errors.ConfigurationError) as caught:
         make()
     assert message in str(caught.value)
 

@@ -26,7 +26,7 @@ class Order(msgspec.Struct):
 
 
 def refusal(read, data, record):
-    with pytest.raises(efo.DeserializationError) as caught:
+    with pytest.raises(efo.errors.DeserializationError) as caught:
         read(record(data))
     assert SECRET not in str(caught.value)
     return caught.value.reason

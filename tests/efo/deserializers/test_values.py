@@ -15,8 +15,7 @@ import msgspec
 import pydantic
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import efo
 from efo import deserializers
@@ -128,7 +127,7 @@ def test_data_becomes_a_value_of_its_type(read, data, value, record):
     ],
 )
 def test_wrong_data_is_refused_with_the_record_and_the_place_and_without_the_data(read, data, reason, record):
-    with pytest.raises(efo.DeserializationError) as caught:
+    with pytest.raises(efo.errors.DeserializationError) as caught:
         read(record(data))
     error = caught.value
     assert str(error).startswith("record 49590/3: ")
@@ -182,7 +181,7 @@ def test_logical_types_of_avro_reach_the_struct(record):
     ],
 )
 def test_a_wrong_argument_is_refused_when_the_deserializer_is_made(make, message):
-    with pytest.raises(efo.ConfigurationError) as caught:
+    with pytest.raises(efo.errors.ConfigurationError) as caught:
         make()
     assert message in str(caught.value)
 
@@ -203,5 +202,5 @@ def test_any_bytes_give_a_value_or_a_deserialization_error(data):
         deserializers.glue(deserializers.raw, message_index=True),
         deserializers.cloudevents(deserializers.json()),
     ):
-        with contextlib.suppress(efo.DeserializationError):
+        with contextlib.suppress(efo.errors.DeserializationError):
             read(record)

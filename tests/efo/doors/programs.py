@@ -50,7 +50,7 @@ class World:
         self.shards = shards
         self.settings = FakeSettings(**settings)
         self.puts: list[tuple[str, bytes]] = []
-        self.store = efo.MemoryLeaseStore()
+        self.store = efo.leases.MemoryLeaseStore()
         self.seen: list[events.Event] = []
         self.before: list[Callable[[FakeKinesis], object]] = []
         self.faults: FaultScript | None = None
@@ -105,8 +105,8 @@ class World:
     def open_shards(self) -> list[str]:
         return self.call(lambda fake: list(fake.open_shards(STREAM)))
 
-    def leases(self) -> dict[str, efo.Lease]:
-        found: list[efo.Lease] = []
+    def leases(self) -> dict[str, efo.leases.Lease]:
+        found: list[efo.leases.Lease] = []
 
         async def read() -> None:
             found.extend(await self.store.list())

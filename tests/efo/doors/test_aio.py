@@ -131,7 +131,7 @@ def test_a_dead_letter_sink_runs_on_asyncio():
             await consumer.run(efo.aio.Handler(record_handler=refuse, on_error=on_error))
 
     asyncio.run(main(lambda policy: policy))
-    world.store, world._fake = efo.MemoryLeaseStore(), None
+    world.store, world._fake = efo.leases.MemoryLeaseStore(), None
     asyncio.run(main(lambda policy: lambda _error: policy))
     assert letters == [1, 1]
 
@@ -141,10 +141,10 @@ def test_an_error_of_the_consumer_is_raised_where_the_shard_is_read():
 
     async def main():
         fake = FakeKinesis()
-        async with efo.aio.open_consumer(opened(fake), application="app", leases=efo.MemoryLeaseStore()):
+        async with efo.aio.open_consumer(opened(fake), application="app", leases=efo.leases.MemoryLeaseStore()):
             raise AssertionError("the stream does not exist")
 
-    with pytest.raises(efo.ResourceNotFoundError, match="gone"):
+    with pytest.raises(efo.errors.ResourceNotFoundError, match="gone"):
         asyncio.run(main())
 
 
@@ -169,7 +169,7 @@ def test_a_task_of_a_handler_that_the_application_cancels_stops_everything():
     async def main():
         await efo.aio.consume(world.stream(), handle, on_error=efo.FailurePolicy(then="skip"), **world.options())
 
-    with pytest.raises(efo.HandlerError, match="cancelled a call"):
+    with pytest.raises(efo.errors.HandlerError, match="cancelled a call"):
         asyncio.run(main())
     (lease,) = world.leases().values()
     assert lease.checkpoint.is_sentinel
@@ -179,7 +179,7 @@ def test_acks_of_something_else_are_refused():
     world, errors = world_of(2), []
 
     def refuse(call, *arguments):
-        with pytest.raises(efo.ConfigurationError) as caught:
+        with pytest.raises(efo.errors.ConfigurationError) as caught:
             call(*arguments)
         errors.append(str(caught.value))
 
@@ -215,7 +215,7 @@ def test_a_reader_that_is_none_is_refused_at_the_call(reader, message):
     async def main():
         world = world_of(0)
         async with efo.aio.open_consumer(world.stream(), **world.options()) as consumer:
-            with pytest.raises(efo.ConfigurationError, match=message):
+            with pytest.raises(efo.errors.ConfigurationError, match=message):
                 await consumer.run(reader)
 
     asyncio.run(main())
@@ -235,7 +235,7 @@ def test_an_open_client_is_refused():
         async with efo.aio.open_consumer(client, application="app"):
             pass
 
-    with pytest.raises(efo.ConfigurationError, match="without `async with`"):
+    with pytest.raises(efo.errors.ConfigurationError, match="without `async with`"):
         asyncio.run(open_it())
 
 
@@ -245,7 +245,7 @@ def test_a_closed_consumer_refuses_to_run():
         async with efo.aio.open_consumer(world.stream(), **world.options()) as consumer:
             pass
         assert consumer.status().failure is None  # what ended it can be looked at
-        with pytest.raises(efo.EfoError, match="closed"):
+        with pytest.raises(efo.errors.EfoError, match="closed"):
             await consumer.run(efo.aio.Handler(record_handler=nothing))
         consumer.drain()  # no effect
 

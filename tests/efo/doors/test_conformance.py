@@ -217,7 +217,7 @@ def test_an_unknown_shard_is_refused(program):
 
     def refuse(consumer, _batch):
         for call in (consumer.pause, consumer.resume, consumer.release):
-            with pytest.raises(efo.ShardNotReadError, match="shardId-9"):
+            with pytest.raises(efo.errors.ShardNotReadError, match="shardId-9"):
                 call("shardId-9")
             errors.append(call)
         consumer.drain()
@@ -256,7 +256,7 @@ def test_a_handler_that_misuses_efo_is_never_skipped(program_with_policy):
     def misuse(_consumer, batch):
         return batch.recrods
 
-    with pytest.raises(efo.HandlerError, match="recrods"):
+    with pytest.raises(efo.errors.HandlerError, match="recrods"):
         program_with_policy(world, misuse, on_error=efo.FailurePolicy(then="skip"))
 
 
@@ -365,5 +365,5 @@ def test_records_that_are_too_old_are_dead_lettered_if_the_policy_says_so(progra
 
     policy = efo.FailurePolicy(then="dead_letter", dead_letter=store)
     program_with_policy(world, reader, on_error=policy, settings=settings(max_record_age=600))
-    assert letters == [(number, efo.RecordTooOldError) for number in range(4)]
+    assert letters == [(number, efo.errors.RecordTooOldError) for number in range(4)]
     assert (sorted(reader.got), dropped(world)) == ([4, 5], (set(), 0))

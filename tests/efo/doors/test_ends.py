@@ -121,7 +121,7 @@ def test_two_runs_at_the_same_time_are_refused(program):
     world.put(0)
 
     def run_again(consumer, _batch):
-        with pytest.raises(efo.ConfigurationError, match="read already") as caught:
+        with pytest.raises(efo.errors.ConfigurationError, match="read already") as caught:
             run_second(consumer)
         refused.append(caught.value)
         consumer.drain()

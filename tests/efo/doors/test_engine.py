@@ -29,7 +29,7 @@ def test_a_call_while_it_is_being_closed_is_refused_and_the_rest_is_closed_in_or
     with open_engine(engine):
         pass
     assert steps == ["closed"]
-    with pytest.raises(efo.EfoError, match="being closed"):
+    with pytest.raises(efo.errors.EfoError, match="being closed"):
         runs[0].ended.result(0)
 
 

@@ -52,7 +52,7 @@ async def get_orders(request: Request):
 CELLS = """
 import efo.sync
 got = []
-with efo.sync.open_consumer("orders", application="notebook", leases=efo.MemoryLeaseStore()) as consumer:
+with efo.sync.open_consumer("orders", application="notebook", leases=efo.leases.MemoryLeaseStore()) as consumer:
     for batch in consumer:
         got += [record.data.decode() for record in batch]
         consumer.ack(batch)

@@ -16,12 +16,14 @@ STREAM, SHARD = "orders", "shardId-000000000000"
 @asynccontextmanager
 async def offering():
     """Read a shard until it offers a batch; yield the consumer, the merge and the lease store."""
-    store, offered = efo.MemoryLeaseStore(), trio.Event()
+    store, offered = efo.leases.MemoryLeaseStore(), trio.Event()
     merge = Merge(lambda function, *args: function(*args))
     async with FakeKinesis() as fake, trio.open_nursery() as nursery:
         fake.create_stream(STREAM, shards=1)
         fake.put_many(STREAM, [("key", b"1"), ("key", b"2")])
-        opening = efo.open_consumer(fake.kinesis(STREAM), application="app", leases=store, observer=efo.ignore_events)
+        opening = efo.open_consumer(
+            fake.kinesis(STREAM), application="app", leases=store, observer=efo.events.ignore_events
+        )
         async with opening as consumer:
             merge.on_change = offered.set
             nursery.start_soon(consumer.run, merge.read)

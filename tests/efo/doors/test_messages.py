@@ -32,7 +32,9 @@ def _virtual(monkeypatch):
 def test_an_application_that_aws_refuses_as_a_consumer_is_refused_at_the_call(program):
     for name in ("my app", "a/b", "ü", "x" * 129):
         world = World(shards=1)
-        with pytest.raises(efo.ConfigurationError, match=r"application=.* expected 1 to 128 letters .*consumer_name"):
+        with pytest.raises(
+            efo.errors.ConfigurationError, match=r"application=.* expected 1 to 128 letters .*consumer_name"
+        ):
             program(world, done, application=name)
         assert world.seen == []  # nothing was begun
 
@@ -44,7 +46,7 @@ def test_an_application_may_have_any_name_if_its_consumer_has_another_or_none(pr
 
 
 def test_a_consumer_name_that_aws_refuses_is_refused():
-    with pytest.raises(efo.ConfigurationError, match="consumer_name='my app': expected 1 to 128 letters"):
+    with pytest.raises(efo.errors.ConfigurationError, match="consumer_name='my app': expected 1 to 128 letters"):
         efo.ConsumerSettings(consumer_name="my app")
 
 
@@ -54,7 +56,7 @@ async def test_an_application_that_is_no_table_is_refused_before_a_consumer_is_r
     async with FakeKinesis() as fake:
         fake.create_stream(STREAM)
         kinesis = fake.kinesis(STREAM)
-        with pytest.raises(efo.ConfigurationError, match=r"application=.* lease table .*dynamodb:TABLE"):
+        with pytest.raises(efo.errors.ConfigurationError, match=r"application=.* lease table .*dynamodb:TABLE"):
             async with efo.open_consumer(kinesis, application=name, leases="dynamodb:", settings=settings):
                 pass
         described = await kinesis.control_plane.describe_stream()
@@ -73,7 +75,7 @@ def test_a_consumer_that_is_closed_refuses_to_run(program):
     world.put(0)
     program(world, end, until="now")
     consumer = getattr(seen[0], "many", seen[0])
-    with pytest.raises(efo.EfoError, match="closed"):
+    with pytest.raises(efo.errors.EfoError, match="closed"):
         run_again(consumer)
 
 
@@ -109,9 +111,9 @@ async def test_a_shard_that_is_kept_after_its_reader_says_so(autojump_clock):
         opening = efo.open_consumer(fake.kinesis(STREAM), application="app", leases="memory:", until="now")
         async with opening as consumer:
             await consumer.run(read)
-            with pytest.raises(efo.ConfigurationError, match="its reader has ended"):
+            with pytest.raises(efo.errors.ConfigurationError, match="its reader has ended"):
                 await kept[0].__anext__()
-        with pytest.raises(efo.ConfigurationError, match="closed"):
+        with pytest.raises(efo.errors.ConfigurationError, match="closed"):
             consumer.pause("shardId-000000000000")
 
 
@@ -121,7 +123,7 @@ def test_an_operational_error_has_its_sentence_and_no_frames_of_efo_below_the_ca
     world.faults = FaultScript(
         [(Refuse("AccessDeniedException", "no kinesis:ListShards"), When(operation="ListShards", times=ALWAYS))]
     )
-    with pytest.raises(efo.AccessDeniedError, match="ListShards") as raised:
+    with pytest.raises(efo.errors.AccessDeniedError, match="ListShards") as raised:
         program(world, done)
     below = [frame for frame in traceback.extract_tb(raised.tb) if is_below(frame.filename)]
     assert below == []
@@ -159,7 +161,7 @@ async def test_a_stream_that_may_have_no_more_consumers_speaks_to_a_library_user
 @pytest.mark.parametrize("region", ["Frankfurt", "eu-central-1a", "EU-CENTRAL-1", "eu_central_1"])
 @pytest.mark.parametrize("surface", ["trio", "asyncio", "sync"])
 def test_what_is_no_region_is_refused_at_the_call(surface, region):
-    with pytest.raises(efo.ConfigurationError, match="no region of AWS: write its code"):
+    with pytest.raises(efo.errors.ConfigurationError, match="no region of AWS: write its code"):
         call(surface, region=region)
 
 
@@ -196,5 +198,5 @@ def test_a_client_that_is_opened_and_not_entered_says_what_to_write():
     async def main():
         await efo.consume(no_stream(), nothing, application="app")
 
-    with pytest.raises(efo.ConfigurationError, match=r"write `async with efo.open_kinesis"):
+    with pytest.raises(efo.errors.ConfigurationError, match=r"write `async with efo.open_kinesis"):
         trio.run(main)

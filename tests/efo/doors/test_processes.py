@@ -18,7 +18,7 @@ options = dict(application="app", worker_id="worker")
 def told(function, *args):
     try:
         print(repr(function(*args))[:100], flush=True)
-    except efo.EfoError as error:
+    except efo.errors.EfoError as error:
         print(error.error_type, "multiprocessing.get_context('spawn')" in str(error), flush=True)
 
 def in_child(function, *args):
@@ -155,7 +155,7 @@ def test_a_forked_child_of_asyncio_ends(kinesis, tmp_path):
 async def ask(awaitable):
     try:
         await awaitable
-    except efo.EfoError as error:
+    except efo.errors.EfoError as error:
         print(error.error_type, flush=True)
 
 async def main():
@@ -263,7 +263,7 @@ del block
 assert done.wait(30)
 try:
     list(consumer)
-except efo.EfoError as error:
+except efo.errors.EfoError as error:
     print(error)
 """,
     )
@@ -332,7 +332,7 @@ with efo.sync.open_consumer("orders", **dict(options, application="second")) as 
     assert begun.wait(30)
     try:
         consumer.run(handler)
-    except efo.ConfigurationError as error:
+    except efo.errors.ConfigurationError as error:
         print(error)
     consumer.drain()
     thread.join()

@@ -131,7 +131,7 @@ def test_a_wrong_record_is_refused_at_the_call(door):
     async def script(producer, settle):
         refused = []
         for arguments in ((b"data", ""), ("text", "key"), (b"x" * 2**21, "key"), (b"data", "key", "none")):
-            with pytest.raises(efo.ConfigurationError) as caught:
+            with pytest.raises(efo.errors.ConfigurationError) as caught:
                 await settle(producer.put(*arguments))
             refused.append(str(caught.value).split()[0])
         return refused
@@ -158,9 +158,9 @@ def test_a_stream_with_the_distribution_auto_needs_no_partition_key(door):
 def test_other_streams_need_one(door):
     async def script(producer, settle):
         assert not producer.is_auto
-        with pytest.raises(efo.ConfigurationError, match="partition_key is missing"):
+        with pytest.raises(efo.errors.ConfigurationError, match="partition_key is missing"):
             await settle(producer.put(b"data"))
-        with pytest.raises(efo.ConfigurationError, match="partition_key is missing"):
+        with pytest.raises(efo.errors.ConfigurationError, match="partition_key is missing"):
             await settle(producer.put_many([efo.ProducerRecord(b"data")]))
 
     world = World()
@@ -174,7 +174,7 @@ def test_a_closed_producer_takes_no_more(door):
     async def script(producer, settle):
         await settle(producer.put(b"1", "key"))
         producer.close()
-        with pytest.raises(efo.ProducerClosedError):
+        with pytest.raises(efo.errors.ProducerClosedError):
             await settle(producer.put(b"2", "key"))
 
     door(world, script)

@@ -105,6 +105,6 @@ def test_a_signal_ends_the_program_and_nothing_is_lost(door, name, kinesis, tmp_
 
 
 async def read_lease(path):
-    async with efo.SqliteLeaseStore(path, "app", "orders") as store:
+    async with efo.leases.SqliteLeaseStore(path, "app", "orders") as store:
         (lease,) = await store.list()
         return lease

@@ -50,10 +50,10 @@ class Streams:
     def options(self, **more):
         return {
             "application": "app",
-            "leases": lambda stream: self.stores.setdefault(stream, efo.MemoryLeaseStore()),
+            "leases": lambda stream: self.stores.setdefault(stream, efo.leases.MemoryLeaseStore()),
             "worker_id": "worker",
             "settings": efo.ConsumerSettings(lease_scan_interval=1.0),
-            "observer": lambda _stream: efo.ignore_events,
+            "observer": lambda _stream: efo.events.ignore_events,
             **more,
         }
 
@@ -114,7 +114,7 @@ def test_streams_are_removed_and_added_by_name_while_others_are_read():
             consumer.ack(batch)
             if len(got) == 3:
                 assert consumer.status()["orders"].state == "reading"
-                with pytest.raises(efo.ConfigurationError, match="is not read now"):
+                with pytest.raises(efo.errors.ConfigurationError, match="is not read now"):
                     consumer.consumer("clicks")
                 consumer.add("clicks")
             if len(got) == 6:
@@ -182,7 +182,7 @@ def test_a_plain_tracker_may_block_and_what_it_raises_is_raised():
     with pytest.raises(LookupError, match="no list"):
         efo.sync.consume_streams(track, print, **Streams().options())
     assert called_in[0].name != "efo"
-    with pytest.raises(efo.ConfigurationError, match="is async: write `def`"):
+    with pytest.raises(efo.errors.ConfigurationError, match="is async: write `def`"):
         efo.sync.consume_streams(nothing, print, **Streams().options())
 
 
@@ -191,25 +191,25 @@ def test_a_tracker_of_one_name_is_refused():
         return "orders"
 
     with (
-        pytest.raises(efo.ConfigurationError, match="streams='orders': expected several"),
+        pytest.raises(efo.errors.ConfigurationError, match="streams='orders': expected several"),
         efo.sync.open_streams(track, **Streams().options()) as consumer,
     ):
         next(iter(consumer))
 
 
 def test_what_cannot_be_a_stream_is_refused():
-    with pytest.raises(efo.ConfigurationError, match="expected several"):
+    with pytest.raises(efo.errors.ConfigurationError, match="expected several"):
         efo.sync.consume_streams("orders", print, application="app")
     streams = Streams()
     with efo.sync.open_streams(streams.clients("orders"), **streams.options()) as consumer:
-        with pytest.raises(efo.ConfigurationError, match="pass the stream's name"):
+        with pytest.raises(efo.errors.ConfigurationError, match="pass the stream's name"):
             consumer.add(streams.clients("clicks")[0])
         for wrong in (None, 3):
-            with pytest.raises(efo.ConfigurationError, match="expected a name"):
+            with pytest.raises(efo.errors.ConfigurationError, match="expected a name"):
                 consumer.add(wrong)
-        with pytest.raises(efo.ConfigurationError, match="expected several"):
+        with pytest.raises(efo.errors.ConfigurationError, match="expected several"):
             consumer.update("clicks")
-        with pytest.raises(efo.ConfigurationError, match="is not read"):
+        with pytest.raises(efo.errors.ConfigurationError, match="is not read"):
             consumer.remove("clicks")
 
 

@@ -161,12 +161,12 @@ async def async_handler(_batch):
     ],
 )
 def test_a_handler_that_is_none_is_refused_at_the_call(arguments, message):
-    with pytest.raises(efo.ConfigurationError, match=message):
+    with pytest.raises(efo.errors.ConfigurationError, match=message):
         efo.sync.consume("orders", *arguments, application="app")
 
 
 def test_a_number_of_threads_that_is_none_is_refused():
-    with pytest.raises(efo.ConfigurationError, match="threads=-1"):
+    with pytest.raises(efo.errors.ConfigurationError, match="threads=-1"):
         efo.sync.Handler(print, threads=-1)
 
 
@@ -174,14 +174,17 @@ def test_a_reader_for_another_door_is_refused():
     world = world_of(0)
     with efo.sync.open_consumer(world.stream(), **world.options()) as consumer:
         for reader in (efo.Handler(async_handler), async_handler, None):
-            with pytest.raises(efo.ConfigurationError, match=r"efo\.sync\.Handler"):
+            with pytest.raises(efo.errors.ConfigurationError, match=r"efo\.sync\.Handler"):
                 consumer.run(reader)
-        with pytest.raises(efo.ConfigurationError, match="expected the Batch"):
+        with pytest.raises(efo.errors.ConfigurationError, match="expected the Batch"):
             consumer.ack("batch")
 
 
 def test_a_missing_application_is_refused_at_the_call():
-    with pytest.raises(efo.ConfigurationError, match="application"), efo.sync.open_consumer("orders", application=""):
+    with (
+        pytest.raises(efo.errors.ConfigurationError, match="application"),
+        efo.sync.open_consumer("orders", application=""),
+    ):
         pass
 
 
@@ -193,14 +196,14 @@ def test_a_handler_of_a_door_that_trio_calls_says_so():
             await efo.consume(kinesis, efo.sync.Handler(print)._handler, **world.options())
 
     world = world_of(1)
-    with pytest.raises(efo.EfoError, match="use the same door"):
+    with pytest.raises(efo.errors.EfoError, match="use the same door"):
         trio.run(main)
 
 
 def test_an_ack_of_a_batch_without_records_is_refused_and_the_consumer_goes_on():
     with efo.sync.open_consumer((world := world_of(3)).stream(), **world.options()) as consumer:
         batch = next(consumer)
-        with pytest.raises(efo.ConfigurationError, match="without records"):
+        with pytest.raises(efo.errors.ConfigurationError, match="without records"):
             consumer.ack(efo.Batch(batch.stream, batch.shard_id, (), None, 0, batch.number))
         consumer.ack(batch)
         assert consumer.status().shards

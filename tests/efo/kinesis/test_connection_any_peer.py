@@ -5,8 +5,7 @@ fixed ones.
 """
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from efo.errors import GoAwayError, TransportError
 from efo.kinesis import connection as http2

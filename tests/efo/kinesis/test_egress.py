@@ -193,10 +193,10 @@ async def ignore(_batch): ...
         lambda: efo.open_kinesis("orders", **WRONG),
         lambda: efo.open_consumer("orders", application="a", **WRONG),
         lambda: efo.open_producer("orders", **WRONG),
-        lambda: efo.DynamoDbLeaseStore("leases", region="us-east-1", **WRONG),
+        lambda: efo.leases.DynamoDbLeaseStore("leases", region="us-east-1", **WRONG),
         lambda: efo.open_lease_store("dynamodb:leases?region=us-east-1&proxy_url=socks5://proxy.test", "a", "orders"),
         lambda: efo.open_lease_store("dynamodb:leases", "a", "orders", "us-east-1", WRONG["proxy_url"]),
-        lambda: efo.open_cloudwatch("a", **WRONG),
+        lambda: efo.telemetry.open_cloudwatch("a", **WRONG),
     ],
 )
 async def test_each_part_takes_the_setting_and_refuses_a_wrong_one(opening):

@@ -3,8 +3,7 @@
 import h2.exceptions
 import hyperframe.frame
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from efo.errors import TransportError
 from efo.kinesis.connection import Connection

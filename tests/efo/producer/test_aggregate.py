@@ -6,14 +6,12 @@ import base64
 
 import pytest
 from aws_kinesis_agg.deaggregator import deaggregate_records
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from efo.model import MAX_HASH_KEY, Record
 from efo.producer.aggregate import AggregateBuilder, user_records
 from efo.producer.entry import Entry, Outgoing
-from efo.protocol.aggregation import AggregateEntry as UserRecord
-from efo.protocol.aggregation import aggregate
+from efo.protocol.aggregation import AggregateEntry as UserRecord, aggregate
 from efo.protocol.deaggregation import deaggregate
 
 KEYS = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=20)

@@ -26,7 +26,7 @@ def opened(fake, events=None, **settings):
     return efo.open_producer(
         fake.kinesis("orders"),
         settings=efo.ProducerSettings(**settings),
-        observer=efo.ignore_events if events is None else events.append,
+        observer=efo.events.ignore_events if events is None else events.append,
         rng=random.Random(1),
     )
 
@@ -68,7 +68,7 @@ async def test_records_need_no_partition_key(fake, autojump_clock):
 )
 async def test_aggregates_and_order_are_refused_at_the_opening(fake, autojump_clock, settings, names):
     with pytest.raises(
-        efo.ConfigurationError, match=f"^{names}: stream orders has the record distribution strategy AUTO"
+        efo.errors.ConfigurationError, match=f"^{names}: stream orders has the record distribution strategy AUTO"
     ):
         async with opened(fake, **settings):
             pass
@@ -111,7 +111,7 @@ async def test_a_missing_key_is_an_error_at_the_call_of_any_other_stream(fake, a
             producer.put_many([efo.ProducerRecord(b"good", "key"), efo.ProducerRecord(b"x")]),
         ):
             with pytest.raises(
-                efo.ConfigurationError, match=r"partition_key is missing: stream orders has .* USER_PARTITION"
+                efo.errors.ConfigurationError, match=r"partition_key is missing: stream orders has .* USER_PARTITION"
             ):
                 await put
         await producer.put(b"good", "key")
@@ -130,7 +130,7 @@ async def test_the_service_is_asked_once_a_second_at_most(fake, autojump_clock):
 
         control.describe_stream = counted
         for _ in range(100):
-            with pytest.raises(efo.ConfigurationError):
+            with pytest.raises(efo.errors.ConfigurationError):
                 await producer.put(b"x")
             await trio.sleep(0.05)
     assert 4 <= len(calls) <= 6
@@ -141,7 +141,7 @@ async def test_many_tasks_wait_for_the_same_answer_and_a_failed_one_is_no_answer
     async with opened(fake) as producer:
         fake.distribute("orders", "AUTO")
         fake.faults.add(Refuse("InternalFailure"), When(operation="DescribeStreamSummary", times=1))
-        with pytest.raises(efo.InternalFailureError):
+        with pytest.raises(efo.errors.InternalFailureError):
             await producer.put(b"x")
         async with trio.open_nursery() as nursery:
             for number in range(10):
@@ -198,10 +198,10 @@ class TestSwitched:
             keyed = [await producer.put(b"%d" % number, f"key-{number}") for number in range(5)]
             fake.distribute("orders", "USER_PARTITION_KEY")
             await producer.flush()
-            with pytest.raises(efo.ConfigurationError, match="partition_key is missing"):
+            with pytest.raises(efo.errors.ConfigurationError, match="partition_key is missing"):
                 await producer.put(b"x")
             for delivery in keyless:
-                with pytest.raises(efo.DeliveryError, match="strategy is USER_PARTITION_KEY: put it with a key"):
+                with pytest.raises(efo.errors.DeliveryError, match="strategy is USER_PARTITION_KEY: put it with a key"):
                     delivery.result()
         for delivery in keyed:
             await delivery

@@ -10,8 +10,7 @@ from math import inf
 from random import Random
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from efo.errors import DeliveryError
 from efo.producer.buffer import Buffer, PutRequest

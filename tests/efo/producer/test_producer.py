@@ -30,7 +30,7 @@ async def fake(autojump_clock):
         yield fake
 
 
-def opened(fake, *, observer=efo.ignore_events, serializer=None, **settings):
+def opened(fake, *, observer=efo.events.ignore_events, serializer=None, **settings):
     arguments = {} if serializer is None else {"serializer": serializer}
     return efo.open_producer(
         fake.kinesis("orders"),
@@ -141,7 +141,7 @@ async def test_put_many_takes_all_or_none(fake, autojump_clock):
         records = [efo.ProducerRecord(b"1", "a"), efo.ProducerRecord(b"2", "b", "0")]
         deliveries = await producer.put_many(records)
         assert len(deliveries) == 2
-        with pytest.raises(efo.ConfigurationError, match="partition_key has 0 characters"):
+        with pytest.raises(efo.errors.ConfigurationError, match="partition_key has 0 characters"):
             await producer.put_many([efo.ProducerRecord(b"3", "c"), efo.ProducerRecord(b"4", "")])
     assert put(fake) == [b"1", b"2"]
 
@@ -165,7 +165,7 @@ async def test_put_many_takes_all_or_none(fake, autojump_clock):
 )
 async def test_a_record_that_the_service_would_refuse_is_refused_at_the_call(fake, autojump_clock, arguments, message):
     async with opened(fake) as producer:
-        with pytest.raises(efo.ConfigurationError, match=message):
+        with pytest.raises(efo.errors.ConfigurationError, match=message):
             await producer.put(*arguments)
         await producer.put(b"good", "k")
     assert put(fake) == [b"good"]
@@ -173,7 +173,7 @@ async def test_a_record_that_the_service_would_refuse_is_refused_at_the_call(fak
 
 async def test_a_serializer_that_returns_no_bytes_is_named(fake, autojump_clock):
     async with opened(fake, serializer=str) as producer:
-        with pytest.raises(efo.ConfigurationError, match="the serializer returned str: expected bytes"):
+        with pytest.raises(efo.errors.ConfigurationError, match="the serializer returned str: expected bytes"):
             await producer.put(7, "k")
 
 
@@ -254,14 +254,14 @@ async def test_a_blocked_put_ends_with_an_error_when_the_producer_is_closed(fake
         await producer.put(b"1", "k")
 
         async def blocked():
-            with pytest.raises(efo.ProducerClosedError, match="the producer for orders is closed") as caught:
+            with pytest.raises(efo.errors.ProducerClosedError, match="the producer for orders is closed") as caught:
                 await producer.put(b"2", "k")
             errors.append(caught.value)
 
         nursery.start_soon(blocked)
         await trio.sleep(1)
         producer.close()
-        with pytest.raises(efo.ProducerClosedError):
+        with pytest.raises(efo.errors.ProducerClosedError):
             await producer.put(b"3", "k")
     assert len(errors) == 1
     assert put(fake) == [b"1"]
@@ -285,7 +285,7 @@ async def test_what_cannot_be_sent_then_fails_and_says_so(fake, autojump_clock):
             await trio.sleep(1)
             raise RuntimeError("mine")
     assert trio.current_time() - began == pytest.approx(4.0, abs=0.1)
-    with pytest.raises(efo.DeliveryError, match="the producer was closed") as caught:
+    with pytest.raises(efo.errors.DeliveryError, match="the producer was closed") as caught:
         delivery.result()
     assert caught.value.maybe_stored
 
@@ -334,7 +334,7 @@ async def test_a_deleted_stream_is_an_answer_for_each_record(fake, autojump_cloc
         fake.delete_stream("orders")
         deliveries = [await producer.put(b"x", "k") for _ in range(3)]
         for delivery in deliveries:
-            with pytest.raises(efo.DeliveryError, match="ResourceNotFoundException") as caught:
+            with pytest.raises(efo.errors.DeliveryError, match="ResourceNotFoundException") as caught:
                 await delivery
             assert isinstance(caught.value.__cause__, ResourceNotFoundError)
             assert not caught.value.maybe_stored
@@ -351,17 +351,17 @@ async def test_an_odd_answer_is_believed_when_it_has_repeated(fake, autojump_clo
         if is_stored:
             assert (await delivery).attempts == 2
         else:
-            with pytest.raises(efo.DeliveryError, match="BadRequest") as caught:
+            with pytest.raises(efo.errors.DeliveryError, match="BadRequest") as caught:
                 await delivery
             assert caught.value.attempts == DOUBTS + 1
 
 
 async def test_failures_that_nobody_looked_at_are_raised_at_the_end(fake, autojump_clock):
-    with pytest.raises(efo.DeliveryError, match="not delivered: 2; await"):  # noqa: PT012 - leaving the block raises
+    with pytest.raises(efo.errors.DeliveryError, match="not delivered: 2; await"):  # noqa: PT012 - leaving the block raises
         async with opened(fake) as producer:
             fake.faults.add(Refuse("AccessDeniedException"), When(operation="PutRecords", times=math.inf))
             looked_at, _, _ = [await producer.put(b"x", "k") for _ in range(3)]
-            with pytest.raises(efo.DeliveryError) as caught:
+            with pytest.raises(efo.errors.DeliveryError) as caught:
                 await looked_at
             assert isinstance(caught.value.__cause__, AccessDeniedError)
 
@@ -371,7 +371,9 @@ async def test_a_throttled_record_is_given_up_after_its_timeout(fake, autojump_c
     async with opened(fake, delivery_timeout=60.0) as producer:
         delivery = await producer.put(b"1", "k")
         began = trio.current_time()
-        with pytest.raises(efo.DeliveryError, match=r"not delivered within 60\.\d s and \d+ attempts: ThrottledError"):
+        with pytest.raises(
+            efo.errors.DeliveryError, match=r"not delivered within 60\.\d s and \d+ attempts: ThrottledError"
+        ):
             await delivery
         assert trio.current_time() - began == pytest.approx(60.0)
 
@@ -384,12 +386,12 @@ async def test_a_record_that_waits_for_its_turn_is_given_up_after_its_timeout(fa
         first = await producer.put(b"1", "k")
         await trio.sleep(1)
         began = trio.current_time()
-        with pytest.raises(efo.DeliveryError, match=r"within 10\.0 s and 0 attempts: it was not sent") as caught:
+        with pytest.raises(efo.errors.DeliveryError, match=r"within 10\.0 s and 0 attempts: it was not sent") as caught:
             await (await producer.put(b"2", "k"))
         assert trio.current_time() - began == pytest.approx(10.0)
         assert not caught.value.maybe_stored
         assert not first.is_done
-        with pytest.raises(efo.DeliveryError):
+        with pytest.raises(efo.errors.DeliveryError):
             await first
 
 
@@ -404,10 +406,10 @@ async def test_a_record_expires_while_another_list_of_the_shards_waits_for_a_req
         await trio.sleep(1)
         began = trio.current_time()
         waiting = await producer.put(b"2", "k")
-        with pytest.raises(efo.DeliveryError, match="0 attempts"):
+        with pytest.raises(efo.errors.DeliveryError, match="0 attempts"):
             await waiting
         assert trio.current_time() - began == pytest.approx(10.0)
-        with pytest.raises(efo.DeliveryError):
+        with pytest.raises(efo.errors.DeliveryError):
             await hanging
 
 
@@ -415,7 +417,7 @@ async def test_one_record_that_the_service_refuses_does_not_take_others_along(fa
     async with opened(fake) as producer:
         fake._core.stream("orders").max_record_bytes = 100
         deliveries = [await producer.put(b"x" * size, "k") for size in (1, 2, 200, 3)]
-        with pytest.raises(efo.DeliveryError, match="InvalidArgumentException"):
+        with pytest.raises(efo.errors.DeliveryError, match="InvalidArgumentException"):
             await deliveries[2]
     assert put(fake) == [b"x", b"xx", b"xxx"]
 
@@ -423,7 +425,7 @@ async def test_one_record_that_the_service_refuses_does_not_take_others_along(fa
 async def test_silence_is_an_error_of_the_connection(fake, autojump_clock):
     fake.faults.add(NoResponse(), When(operation="PutRecords", times=math.inf))
     async with opened(fake, delivery_timeout=10.0) as producer:
-        with pytest.raises(efo.DeliveryError) as caught:
+        with pytest.raises(efo.errors.DeliveryError) as caught:
             await (await producer.put(b"1", "k"))
     assert isinstance(caught.value.__cause__, SilenceError)
     assert caught.value.maybe_stored
@@ -538,7 +540,7 @@ async def test_events_tell_of_deliveries(fake, autojump_clock):
 async def test_no_key_and_no_data_reach_the_log(fake, autojump_clock, caplog):
     caplog.set_level(logging.DEBUG)
     fake._core.stream("orders").max_record_bytes = 10
-    with pytest.raises(efo.DeliveryError):  # noqa: PT012 - leaving the block raises
+    with pytest.raises(efo.errors.DeliveryError):  # noqa: PT012 - leaving the block raises
         async with efo.open_producer(fake.kinesis("orders")) as producer:
             producer._max_record_bytes = 1000
             await producer.put(b"secret-data", "secret-key")
@@ -551,7 +553,7 @@ async def test_no_key_and_no_data_reach_the_log(fake, autojump_clock, caplog):
 
 async def test_a_stream_that_does_not_exist_is_an_error_at_once(fake, autojump_clock):
     with pytest.raises(ResourceNotFoundError):
-        async with efo.open_producer(fake.kinesis("absent"), observer=efo.ignore_events):
+        async with efo.open_producer(fake.kinesis("absent"), observer=efo.events.ignore_events):
             raise AssertionError
 
 
@@ -569,5 +571,5 @@ async def test_a_stream_that_does_not_exist_is_an_error_at_once(fake, autojump_c
 )
 async def test_a_wrong_argument_is_refused_at_the_call(fake, autojump_clock, arguments, message):
     arguments = {"stream": fake.kinesis("orders")} | arguments
-    with pytest.raises(efo.ConfigurationError, match=message):
+    with pytest.raises(efo.errors.ConfigurationError, match=message):
         efo.open_producer(arguments.pop("stream"), **arguments)

@@ -7,8 +7,7 @@ from math import inf
 from random import Random
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from efo.producer.shard_rate import BYTES_PER_SECOND, MIN_SHARE, RECORDS_PER_SECOND, ShardRate
 from efo.testing.errors import FakeError

@@ -10,8 +10,7 @@ from typing import ClassVar
 
 import aws_kinesis_agg.aggregator as aws
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from efo.model import MAX_HASH_KEY, Checkpoint, HashKeyRange, Lease, Record, Shard
 from efo.protocol.aggregation import AGGREGATE_KEY, AggregateEntry, AggregateMode, aggregate, hash_key

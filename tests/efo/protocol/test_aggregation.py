@@ -4,8 +4,7 @@ import base64
 
 import pytest
 from aws_kinesis_agg import aggregator, deaggregator, messages_pb2
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from efo.model import MAX_HASH_KEY, HashKeyRange, Record
 from efo.protocol.aggregation import (

@@ -1,8 +1,7 @@
 """Holes in the hash key ranges of the leases (G71)."""
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from efo.model import MAX_HASH_KEY, HashKeyRange
 from efo.protocol.audit import CONSECUTIVE_HOLES, HashRangeAudit, Hole, first_hole

@@ -5,8 +5,7 @@ from hashlib import md5
 import aws_kinesis_agg.aggregator  # noqa: F401 - adds the directory to sys.path from which messages_pb2 imports config_pb2
 import pytest
 from aws_kinesis_agg import messages_pb2
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from efo.model import MAX_HASH_KEY, HashKeyRange, Record
 from efo.protocol import aggregate_message, aggregation, deaggregation

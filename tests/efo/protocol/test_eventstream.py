@@ -7,8 +7,7 @@ from zlib import crc32
 
 import botocore.eventstream
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from efo.errors import ChecksumError, FrameError
 from efo.protocol.eventstream import (

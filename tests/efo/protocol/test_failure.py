@@ -3,8 +3,7 @@
 from functools import partial
 
 import pytest
-from hypothesis import assume, given
-from hypothesis import strategies as st
+from hypothesis import assume, given, strategies as st
 
 from efo.errors import ConfigurationError
 from efo.protocol.failure import Decision, FailurePolicy, decide, strictest

@@ -4,8 +4,7 @@ The properties are in proofs/fuzz/.
 """
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from efo.protocol import aggregation, deaggregation, eventstream, messages
 from proofs.fuzz import aggregates, events, frames

@@ -1,8 +1,7 @@
 """CONNECT: the request, and the head of the response from bytes in any parts."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from efo.errors import ProtocolError
 from efo.protocol.http_connect import MAX_HEAD, ConnectResponse, ConnectResponseReader, connect_request

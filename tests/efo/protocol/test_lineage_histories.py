@@ -7,8 +7,7 @@ started shard starts at LATEST, and in the end every shard is reached.
 from dataclasses import replace
 from itertools import pairwise
 
-from hypothesis import settings
-from hypothesis import strategies as st
+from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from efo.model import Checkpoint, ChildShard, HashKeyRange, Shard

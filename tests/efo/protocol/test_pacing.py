@@ -3,8 +3,7 @@
 import itertools
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from efo.protocol.pacing import RENEWAL_OVERDUE_AFTER, SHARD_INTERVAL, TAKE_OVER_AFTER, Pacer
 

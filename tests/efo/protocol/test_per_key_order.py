@@ -3,8 +3,7 @@
 from collections import defaultdict
 from itertools import chain, takewhile
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from efo.model import Batch, Record, checkpoint_of
 from efo.protocol.batch_slice import BatchSlice

@@ -1,7 +1,6 @@
 """A subscription and a model of the service: for any failures, each record is delivered once and in order."""
 
-from hypothesis import settings
-from hypothesis import strategies as st
+from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from efo.errors import InternalFailureError, ResourceInUseError, TransportError

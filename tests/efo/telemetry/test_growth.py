@@ -9,8 +9,8 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from efo import events
+from efo.health import ShardReading
 from efo.model import Checkpoint
-from efo.protocol.reading import ShardReading
 from efo.telemetry.cloudwatch.kcl_metrics import KclMetrics
 from efo.telemetry.combined import combine_observers
 from efo.telemetry.filtering import Filtering

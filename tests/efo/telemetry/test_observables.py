@@ -6,7 +6,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from efo import events
-from efo.protocol.reading import LeaseCounts
+from efo.health import LeaseCounts
 from efo.telemetry import instruments
 from efo.telemetry.observer import OtelObserver
 from tests.readings import FakeReadings

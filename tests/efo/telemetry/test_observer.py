@@ -10,8 +10,8 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from efo import events
+from efo.health import LeaseCounts, ShardReading
 from efo.model import Checkpoint
-from efo.protocol.reading import LeaseCounts, ShardReading
 from efo.telemetry import instruments
 from efo.telemetry.combined import MAX_HELD, combine_observers
 from efo.telemetry.observer import OtelObserver

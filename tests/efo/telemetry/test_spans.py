@@ -12,10 +12,12 @@ import trio
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import NoOpTracerProvider, SpanKind, StatusCode, get_current_span
 
-from efo import ConfigurationError, FailurePolicy, Handler, OtelTracing, TraceContext, events
+from efo import FailurePolicy, Handler, events
+from efo.errors import ConfigurationError
 from efo.leases.stores.memory import MemoryLeaseStore
 from efo.model import Record
 from efo.settings import ConsumerSettings
+from efo.telemetry import OtelTracing, TraceContext
 from efo.telemetry.spans import MAX_LINKS, spans_of
 from efo.telemetry.tracing import open_spans
 from efo.testing import FakeKinesis

@@ -1,4 +1,4 @@
-"""`efo.testing.check_lease_store`, and the stores that it is for: `efo.KeyValueLeaseStore`."""
+"""`efo.testing.check_lease_store`, and the stores that it is for: `efo.leases.KeyValueLeaseStore`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import efo.testing
 from efo.errors import ConfigurationError, LeaseStoreCorruptError, LeaseStoreUnavailableError
 from tests.efo.leases.stores.all_stores import KeyValueStore
 
-LEASE = efo.Lease("s", efo.Checkpoint.LATEST)
+LEASE = efo.leases.Lease("s", efo.Checkpoint.LATEST)
 
 
 def opening(kind=KeyValueStore):
@@ -24,7 +24,7 @@ async def test_a_store_that_keeps_its_condition_conforms(autojump_clock):
 
 async def test_a_store_is_opened_and_closed(autojump_clock):
     shared = {}
-    await efo.testing.check_lease_store(lambda name: shared.setdefault(name, efo.MemoryLeaseStore()))
+    await efo.testing.check_lease_store(lambda name: shared.setdefault(name, efo.leases.MemoryLeaseStore()))
 
 
 async def test_what_a_store_does_wrong_is_named(autojump_clock):

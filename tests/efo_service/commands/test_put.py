@@ -228,7 +228,7 @@ async def test_records_that_are_not_stored_are_counted(autojump_clock):
         fake.create_stream("orders", 1)
         fake.faults.add(Refuse("AccessDeniedException"), When(operation="PutRecords", times=ALWAYS))
         parse = parser("lines", key="k", key_field=None, encoding="base64", other_key=str)
-        with pytest.raises(efo.DeliveryError):
+        with pytest.raises(efo.errors.DeliveryError):
             async with efo.open_producer(fake.kinesis("orders"), observer=progress) as producer:
                 await put_lines(producer, io.BytesIO(b"a\nb"), parse, progress)
     assert (progress.taken, progress.stored, progress.failed) == (2, 0, 2)

@@ -419,7 +419,7 @@ async def test_an_unavailable_lease_store_is_throttling(autojump_clock):
 
         async def _write(self, key, change):
             if self.fail:
-                raise efo.LeaseStoreUnavailableError("down")
+                raise efo.errors.LeaseStoreUnavailableError("down")
             return await super()._write(key, change)
 
     world = World(program, b"1")

@@ -19,8 +19,7 @@ from efo_service.relay.log.readable import LocalLog
 from efo_service.relay.log.retention import RetentionRules
 from efo_service.relay.log.segments import FORMAT_VERSION
 from efo_service.relay.log.sink import LogSink
-from efo_service.relay.object_log import keys
-from efo_service.relay.object_log import maintenance as object_maintenance
+from efo_service.relay.object_log import keys, maintenance as object_maintenance
 from efo_service.relay.object_log.readable import ObjectLog
 from efo_service.relay.object_log.sink import ObjectLogSink
 from efo_service.relay.object_store.memory import MemoryStore

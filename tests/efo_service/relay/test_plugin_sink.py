@@ -10,8 +10,7 @@ import trio
 import trio.lowlevel
 
 from efo.model import Checkpoint, checkpoint_of
-from efo_service.relay.conformance import SHARD, STREAM
-from efo_service.relay.conformance import records as some
+from efo_service.relay.conformance import SHARD, STREAM, records as some
 from efo_service.relay.errors import SinkDefectError, SinkError, SinkFullError
 from efo_service.relay.plugin_sink import BLOCKS_AFTER, open_checked
 from efo_service.relay.sink import Part, identify

@@ -206,7 +206,7 @@ def test_a_topic_or_a_directory_that_does_not_exist_is_named(log, tmp_path) -> N
 
 def test_without_pyarrow_the_extra_is_named(monkeypatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "efo_service.relay.reading", None)
-    with pytest.raises(efo.EfoError, match=r"pip install 'efo\[arrow\]'"):
+    with pytest.raises(efo.errors.EfoError, match=r"pip install 'efo\[arrow\]'"):
         efo.read_log("/log", TOPIC)
 
 

@@ -12,8 +12,8 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from efo.health import Overdue
 from efo.model import Batch, Checkpoint, checkpoint_of
-from efo.protocol.reading import Overdue
 from efo_service.relay import relay
 from efo_service.relay.destination import SinkRetries
 from efo_service.relay.errors import LogIncompleteError, RecordRefusedError, SinkDefectError, SinkError, SinkFullError

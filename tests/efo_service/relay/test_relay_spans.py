@@ -8,8 +8,8 @@ import pytest
 import trio
 from opentelemetry.metrics import NoOpMeterProvider
 
-from efo import OtelTracing
 from efo.model import Batch, Checkpoint, Record
+from efo.telemetry import OtelTracing
 from efo.telemetry.spans import spans_of
 from efo_service.relay.destination import Destination, NoReports
 from efo_service.relay.errors import SinkError

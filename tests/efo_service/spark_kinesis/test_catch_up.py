@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from efo.model import Checkpoint, ChildShard, HashKeyRange, Lease, Position, Record, Shard, checkpoint_of
 from efo.protocol.lineage import child_leases, is_startable, leases_to_create

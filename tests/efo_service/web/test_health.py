@@ -21,9 +21,9 @@ from efo.events import (
     StartDelayed,
     SubscribeAttempted,
 )
+from efo.health import QUIET_AFTER, IsolatedShard, Overdue, ShardReading
 from efo.model import Checkpoint
 from efo.protocol.aggregation import AggregateMode
-from efo.protocol.reading import QUIET_AFTER, IsolatedShard, Overdue, ShardReading
 from efo.protocol.remedies import REMEDIES
 from efo.telemetry.filtering import RECENT, Filtering
 from efo.telemetry.outages import Outages

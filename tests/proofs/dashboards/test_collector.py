@@ -7,8 +7,7 @@ import subprocess
 
 import pytest
 
-from proofs.dashboards import __main__ as command
-from proofs.dashboards import programs
+from proofs.dashboards import __main__ as command, programs
 from tests.paths import ROOT
 
 CONFIGURATION = ROOT / "config/otel-collector/config.yaml"

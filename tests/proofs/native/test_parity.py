@@ -5,8 +5,7 @@ import json
 from itertools import islice
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from efo.protocol.native import DECODER
 from proofs.native.cases import cases

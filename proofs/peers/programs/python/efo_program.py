@@ -47,7 +47,9 @@ def options(config: dict[str, Any], *, bare: bool) -> dict[str, Any]:
     if bare:
         return {"leases": "memory:", "observer": lambda _event: None}
     provider = MeterProvider([PeriodicExportingMetricReader(OtlpEncoder(), export_interval_millis=EXPORT_MILLIS)])
-    observer = efo.OtelObserver(stream=config["stream"], application=config["application"], meter_provider=provider)
+    observer = efo.telemetry.OtelObserver(
+        stream=config["stream"], application=config["application"], meter_provider=provider
+    )
     return {"leases": Path(config["directory"], "leases.sqlite"), "observer": observer}
 
 

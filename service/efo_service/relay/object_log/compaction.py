@@ -23,8 +23,7 @@ import msgspec
 import pyarrow as pa
 
 from efo_service.relay.errors import LogIncompleteError, SegmentGoneError, SinkError, StoreUnavailableError
-from efo_service.relay.log import compaction as on_disk
-from efo_service.relay.log import segments as disk
+from efo_service.relay.log import compaction as on_disk, segments as disk
 from efo_service.relay.object_log import keys
 from efo_service.relay.object_log.codec import Header, concatenated, encode, tombstone
 from efo_service.relay.object_log.head import Head, HeadSegment, encode_head, expired, folded, merged, touched

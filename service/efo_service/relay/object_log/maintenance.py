@@ -18,8 +18,7 @@ from efo_service.relay.files import whole_number
 from efo_service.relay.log.maintenance import MaintenanceReport, of_readers
 from efo_service.relay.log.reader_offsets import ReaderCommit, floor
 from efo_service.relay.log.retention import Candidate, RetentionRules, plan_retention
-from efo_service.relay.log.segments import Segment as DiskSegment
-from efo_service.relay.log.segments import SizedSegment
+from efo_service.relay.log.segments import Segment as DiskSegment, SizedSegment
 from efo_service.relay.object_log import keys
 from efo_service.relay.object_log.catalog import read_catalog
 from efo_service.relay.object_log.compaction import FOLD_COMMITS, MAX_FOLD, Compactor, due, plan_merges

@@ -17,8 +17,7 @@ from efo_service.relay.log.catalog import Adoption, Catalog
 from efo_service.relay.log.inspection import LiveFile, TopicState, Verification
 from efo_service.relay.log.reader_offsets import ReaderCommit
 from efo_service.relay.log.segments import SCHEMA
-from efo_service.relay.object_log import catalog as catalogs
-from efo_service.relay.object_log import consistency, inspection, reader_offsets
+from efo_service.relay.object_log import catalog as catalogs, consistency, inspection, reader_offsets
 from efo_service.relay.object_log.partition import Partition
 from efo_service.relay.object_log.writer import emptied_message
 from efo_service.relay.object_store.remote import open_store

@@ -12,9 +12,9 @@ from typing import Final, Literal
 import msgspec
 
 from efo.consumer.status import ConsumerStatus, ShardStatus
+from efo.health import ActiveReadMode, Condition
 from efo.model import HashKeyRange, Lease, Shard
 from efo.protocol.lineage import is_startable
-from efo.protocol.reading import ActiveReadMode, Condition
 
 ShardState = Literal[
     Condition, "other_worker", "handing_over", "ready", "waiting_parent", "finished", "no_lease_yet"

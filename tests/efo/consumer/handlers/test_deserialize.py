@@ -33,8 +33,8 @@ class Shop:
         self.fake = fake
         self.calls: list[list[int]] = []
         self.letters: list[efo.DeadLetter] = []
-        self.seen: list[efo.Event] = []
-        self.store = efo.MemoryLeaseStore()
+        self.seen: list[efo.events.Event] = []
+        self.store = efo.leases.MemoryLeaseStore()
 
     def put(self, *data: bytes) -> None:
         self.fake.put_many("orders", [("customer-1", one) for one in data])
@@ -87,7 +87,7 @@ async def test_a_record_that_is_no_order_is_dead_lettered_alone_and_without_retr
         assert [number for call in shop.calls for number in call] == [0, 1, 3, 4]
         (letter,) = shop.letters
         assert letter.record.data == POISON
-        assert isinstance(letter.error, efo.DeserializationError)
+        assert isinstance(letter.error, efo.errors.DeserializationError)
         assert letter.error.sequence_number == letter.record.sequence_number
         failed = [event for event in shop.seen if isinstance(event, events.HandlerFailed)]
         assert {event.action for event in failed} <= {"split", "dead_letter"}
@@ -112,7 +112,7 @@ async def test_failures_of_the_handler_itself_are_retried_as_before(autojump_clo
 async def test_without_a_policy_everything_stops_with_an_error_that_names_the_record(autojump_clock):
     async with open_shop() as shop:
         shop.put(*orders(0), POISON)
-        with pytest.raises(efo.DeserializationError, match=r"record \d+: not JSON that fits Order"):
+        with pytest.raises(efo.errors.DeserializationError, match=r"record \d+: not JSON that fits Order"):
             await shop.run(20, record_handler=efo.deserialize_record(shop.handle_one, deserializers.json(Order)))
         assert shop.calls == [[0]]
 
@@ -137,7 +137,7 @@ async def test_hold_reaches_the_consumer(autojump_clock):
                     application="billing",
                     leases=shop.store,
                     flush=flush,
-                    observer=efo.ignore_events,
+                    observer=efo.events.ignore_events,
                 )
             )
             await trio.sleep(5)
@@ -294,7 +294,7 @@ async def test_a_part_may_be_held(monkeypatch, autojump_clock):
                     application="billing",
                     leases=shop.store,
                     flush=flush,
-                    observer=efo.ignore_events,
+                    observer=efo.events.ignore_events,
                 )
             )
             await trio.sleep(5)
@@ -325,7 +325,7 @@ async def test_a_seek_between_two_parts_abandons_the_second(monkeypatch, autojum
                             efo.deserialize(handle, deserializers.gzip(deserializers.raw)),
                             application="billing",
                             leases=shop.store,
-                            observer=efo.ignore_events,
+                            observer=efo.events.ignore_events,
                         )
                     )
                 )
@@ -379,7 +379,7 @@ async def test_attempts_that_fail_give_other_tasks_turns(is_batch, monkeypatch):
     async with trio.open_nursery() as nursery:
         nursery.start_soon(others)
         for _ in range(10):
-            with pytest.raises(efo.DeserializationError):
+            with pytest.raises(efo.errors.DeserializationError):
                 await (tried(batch) if is_batch else tried(record, batch))
         nursery.cancel_scope.cancel()
     assert len(turns) >= 8
@@ -414,7 +414,7 @@ async def test_a_schema_that_cannot_be_used_is_a_failure_of_its_record(autojump_
     ],
 )
 def test_a_function_that_does_not_fit_is_refused_at_the_call(make, message):
-    with pytest.raises(efo.ConfigurationError) as caught:
+    with pytest.raises(efo.errors.ConfigurationError) as caught:
         make()
     assert message in str(caught.value)
 
@@ -432,7 +432,7 @@ async def test_a_wrapped_handler_that_misuses_efo_is_recognised(autojump_clock):
         async def handle(_values, batch) -> None:
             batch.shard  # noqa: B018 - the attribute is misspelt
 
-        with pytest.raises(efo.HandlerError, match="does not fit efo"):
+        with pytest.raises(efo.errors.HandlerError, match="does not fit efo"):
             await shop.run(
                 20, efo.FailurePolicy(then="skip"), handler=efo.deserialize(handle, deserializers.json(Order))
             )

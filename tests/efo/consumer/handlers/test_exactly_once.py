@@ -10,8 +10,8 @@ import trio
 
 import efo
 import efo.testing
-from efo import FailurePolicy, PositionRefusedError, events
-from efo.errors import ConfigurationError, HandlerError
+from efo import FailurePolicy, events
+from efo.errors import ConfigurationError, HandlerError, PositionRefusedError
 from efo.model import Checkpoint
 from tests.efo.consumer.handlers.test_handler import STREAM, open_environment
 
@@ -241,7 +241,7 @@ def test_each_surface_stores_exactly_once(surface):
     for number in range(10):
         stream.put(str(number), str(number).encode())
     wait = lambda consumer: len(database.numbers) == 10 and consumer.drain()  # noqa: E731
-    options = {"application": "billing", "leases": efo.MemoryLeaseStore()}
+    options = {"application": "billing", "leases": efo.leases.MemoryLeaseStore()}
     with efo.testing.virtual_time():
         if surface == "asyncio":
 

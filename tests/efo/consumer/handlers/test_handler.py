@@ -11,9 +11,9 @@ import pytest
 import trio
 import trio.testing
 
-from efo import HOLD, DeadLetter, FailurePolicy, Handler, IsolateShardError, events
+from efo import HOLD, DeadLetter, FailurePolicy, Handler, events
 from efo.consumer.handlers.handler import MAX_PENDING_BYTES
-from efo.errors import ConfigurationError, EfoError, HandlerError
+from efo.errors import ConfigurationError, EfoError, HandlerError, IsolateShardError
 from efo.leases.stores.memory import MemoryLeaseStore
 from efo.model import Batch, Checkpoint
 from efo.settings import ConsumerSettings

@@ -128,7 +128,7 @@ async def in_a_nursery(batch):
 
 
 async def isolates_and_misspells(batch):
-    raise ExceptionGroup("both", [efo.IsolateShardError("bad"), misspelling()])
+    raise ExceptionGroup("both", [efo.errors.IsolateShardError("bad"), misspelling()])
 
 
 def misspelling():
@@ -147,11 +147,11 @@ async def takes_bytes_for_text(batch):
 
 
 async def isolates_with_a_wrong_cooldown(batch):
-    raise efo.IsolateShardError("bad", cooldown=-1)
+    raise efo.errors.IsolateShardError("bad", cooldown=-1)
 
 
 async def raises_without_a_message(batch):
-    raise efo.IsolateShardError(1, 2, 3)
+    raise efo.errors.IsolateShardError(1, 2, 3)
 
 
 async def iterates_asynchronously(batch):
@@ -268,7 +268,7 @@ async def makes_a_checkpoint_of_data(batch):
 
 
 async def refuses_data(batch):
-    raise efo.ConfigurationError("no such customer")
+    raise efo.errors.ConfigurationError("no such customer")
 
 
 async def quotes_trio(batch):

@@ -101,7 +101,7 @@ async def test_a_shard_that_is_not_checkpointed_at_its_end_stops_everything(auto
             """Forget to checkpoint."""
 
     stream = stream_of(b"1")
-    with pytest.raises(efo.EfoError, match="read to its end"):
+    with pytest.raises(efo.errors.EfoError, match="read to its end"):
         await run(stream, Processor)
 
 
@@ -140,7 +140,7 @@ async def test_a_record_of_the_batch_may_be_checkpointed(autojump_clock):
     class Processor(Recorder):
         async def process_records(self, batch, checkpointer):
             checkpointer.checkpoint(batch.records[0])
-            with pytest.raises(efo.ConfigurationError, match="not one of its batch"):
+            with pytest.raises(efo.errors.ConfigurationError, match="not one of its batch"):
                 checkpointer.checkpoint(efo.Record("1", 1.0, b"", "key"))
 
     stream = stream_of(b"1", b"2")
@@ -174,7 +174,7 @@ class TooFew(efo.RecordProcessor):
     ],
 )
 def test_what_is_no_record_processor_is_refused_at_the_call(factory, message):
-    with pytest.raises(efo.ConfigurationError, match=message):
+    with pytest.raises(efo.errors.ConfigurationError, match=message):
         efo.ProcessorReader(factory)
 
 
@@ -187,5 +187,5 @@ async def test_a_factory_that_returns_something_else_stops_everything(autojump_c
             await consumer.run(efo.ProcessorReader(lambda: "processor"))
 
     stream = stream_of(b"1")
-    with pytest.raises(efo.HandlerError, match=r"expected an efo\.RecordProcessor"):
+    with pytest.raises(efo.errors.HandlerError, match=r"expected an efo\.RecordProcessor"):
         await main()

@@ -24,7 +24,7 @@ class World:
         self.rng = random.Random(seed)
         self._fake = fake
         self._nursery = nursery
-        self._stores = defaultdict(efo.MemoryLeaseStore)
+        self._stores = defaultdict(efo.leases.MemoryLeaseStore)
         self._number = 0
         self._count = 0
         self.workers: dict[str, tuple[efo.MultiStreamConsumer, trio.CancelScope]] = {}
@@ -56,7 +56,7 @@ class World:
                             application="app",
                             worker_id=name,
                             leases=lambda stream: self._stores[stream],
-                            observer=lambda _stream: efo.ignore_events,
+                            observer=lambda _stream: efo.events.ignore_events,
                         )
                     )
                     self.workers[name] = consumer, scope

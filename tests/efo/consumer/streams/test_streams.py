@@ -23,13 +23,13 @@ async def fake_with(*streams: str, shards: int = 1, settings: FakeSettings | Non
         yield fake
 
 
-class Stores(defaultdict[str, efo.MemoryLeaseStore]):
+class Stores(defaultdict[str, efo.leases.MemoryLeaseStore]):
     """The lease stores of an application, by stream: what a server keeps for all its workers."""
 
     def __init__(self) -> None:
-        super().__init__(efo.MemoryLeaseStore)
+        super().__init__(efo.leases.MemoryLeaseStore)
 
-    def __call__(self, stream: str) -> efo.MemoryLeaseStore:
+    def __call__(self, stream: str) -> efo.leases.MemoryLeaseStore:
         return self[stream]
 
 
@@ -40,7 +40,7 @@ class Application:
         self.fake = fake
         self.stores = Stores() if stores is None else stores
         self.read: dict[tuple[str, str], list[int]] = defaultdict(list)
-        self.events: dict[str, list[efo.Event]] = defaultdict(list)
+        self.events: dict[str, list[efo.events.Event]] = defaultdict(list)
         self._changed = trio.Event()
 
     async def handle(self, batch: efo.Batch) -> None:
@@ -61,7 +61,7 @@ class Application:
         task_status: trio.TaskStatus[efo.MultiStreamConsumer] = trio.TASK_STATUS_IGNORED,
         **options: object,
     ) -> None:
-        def observe(stream: str) -> efo.Observer:
+        def observe(stream: str) -> efo.events.Observer:
             return self.events[stream].append
 
         clients = streams if callable(streams) else [self.client(stream) for stream in streams]
@@ -193,7 +193,7 @@ async def test_a_stream_that_does_not_exist_stops_everything_and_the_progress_of
     async with fake_with("orders") as fake:
         app = Application(fake)
         app.put("orders", range(10))
-        with pytest.RaisesGroup(efo.ResourceNotFoundError):
+        with pytest.RaisesGroup(efo.errors.ResourceNotFoundError):
             async with trio.open_nursery() as nursery:
                 consumer = await nursery.start(app.run, ["orders"])
                 await trio.sleep(3)
@@ -210,11 +210,11 @@ async def test_isolated_a_stream_that_does_not_exist_is_tried_again_and_the_othe
         app.put("orders", range(3))
         status = consumer.status()["late"]
         assert status.state == "isolated"
-        assert isinstance(status.error, efo.ResourceNotFoundError)
+        assert isinstance(status.error, efo.errors.ResourceNotFoundError)
         assert status.consumer is None
         (isolated,) = [event for event in app.events["late"] if isinstance(event, efo.events.StreamIsolated)]
         assert (isolated.stream, isolated.cooldown, isolated.error_type) == ("late", 60, status.error.error_type)
-        with pytest.raises(efo.ConfigurationError, match="'late' is not read now"):
+        with pytest.raises(efo.errors.ConfigurationError, match="'late' is not read now"):
             consumer.consumer("late")
         fake.create_stream("late")
         app.put("late", range(4))
@@ -238,7 +238,7 @@ async def test_isolated_a_given_consumer_that_does_not_exist_is_an_error_of_its_
         await trio.sleep(10)
         app.put("orders", range(3))
         status = consumer.status()["theirs"]
-        assert (status.state, type(status.error)) == ("isolated", efo.ConsumerNotFoundError)
+        assert (status.state, type(status.error)) == ("isolated", efo.errors.ConsumerNotFoundError)
         (isolated,) = [event for event in app.events["theirs"] if isinstance(event, efo.events.StreamIsolated)]
         assert isolated.error_type == "consumer_not_found"
         assert "ask its owner for the ARN of the present one" in isolated.detail
@@ -259,7 +259,7 @@ async def test_a_given_consumer_that_disappears_isolates_its_stream_alone(autoju
         fake.deregister(arn)
         await trio.sleep(40)
         app.put("orders", range(3))
-        assert isinstance(consumer.status()["theirs"].error, efo.ConsumerNotFoundError)
+        assert isinstance(consumer.status()["theirs"].error, efo.errors.ConsumerNotFoundError)
         await trio.sleep(5)
         consumer.drain()
     assert app.read == {("orders", "key"): [0, 1, 2]}
@@ -269,7 +269,7 @@ async def test_by_default_a_given_consumer_that_does_not_exist_stops_everything(
     async with fake_with("orders", "theirs") as fake:
         arn = fake.register("theirs", "ours").arn
         wrong = given(fake, "theirs", f"{arn.rpartition(':')[0]}:1")
-        with pytest.raises(efo.ConsumerNotFoundError, match="does not exist, and efo does not register one"):
+        with pytest.raises(efo.errors.ConsumerNotFoundError, match="does not exist, and efo does not register one"):
             await Application(fake).run(["orders", wrong])
 
 
@@ -287,7 +287,7 @@ async def test_isolated_a_stream_that_is_deleted_is_reported_and_the_others_go_o
         app.put("clicks", range(3))
         status = consumer.status()
         assert (status["orders"].state, status["clicks"].state) == ("isolated", "reading")
-        assert isinstance(status["orders"].error, efo.ResourceNotFoundError)
+        assert isinstance(status["orders"].error, efo.errors.ResourceNotFoundError)
         assert status["orders"].consumer is None
         await trio.sleep(120)
         isolated = [event for event in app.events["orders"] if isinstance(event, efo.events.StreamIsolated)]
@@ -328,7 +328,7 @@ async def test_isolated_a_stream_that_was_created_again_has_two_events_until_its
             await trio.sleep(3600)
             status = consumer.status()
             assert (status["orders"].state, status["clicks"].state) == ("isolated", "reading")
-            assert isinstance(status["orders"].error, efo.StreamRecreatedError)
+            assert isinstance(status["orders"].error, efo.errors.StreamRecreatedError)
             (isolated,) = app.events["orders"][-1:]
             assert isinstance(isolated, efo.events.StreamIsolated)
             assert isolated.error_type == "stream_recreated"
@@ -358,7 +358,7 @@ async def test_by_default_a_stream_that_was_created_again_stops_everything(autoj
             await trio.sleep(10)
             consumer.drain()
         recreate(fake, "orders")
-        with pytest.raises(efo.StreamRecreatedError, match="'orders' was deleted and created again"):
+        with pytest.raises(efo.errors.StreamRecreatedError, match="'orders' was deleted and created again"):
             await app.run(["orders", "clicks"])
 
 
@@ -370,7 +370,7 @@ async def test_by_default_a_stream_that_is_deleted_stops_everything(autojump_clo
             fake.delete_stream("orders")
 
         nursery.start_soon(delete)
-        with pytest.raises(efo.ResourceNotFoundError, match="orders"):
+        with pytest.raises(efo.errors.ResourceNotFoundError, match="orders"):
             await Application(fake).run(["orders", "clicks"])
 
 
@@ -408,8 +408,8 @@ async def test_all_streams_share_one_subscribe_budget(autojump_clock):
         app = Application(fake)
         at: list[float] = []
 
-        def observe(_stream: str) -> efo.Observer:
-            def note(event: efo.Event) -> None:
+        def observe(_stream: str) -> efo.events.Observer:
+            def note(event: efo.events.Event) -> None:
                 if type(event) is efo.events.SubscribeAttempted:
                     at.append(trio.current_time())
 
@@ -503,10 +503,10 @@ async def test_nothing_is_added_after_a_drain(autojump_clock):
             await trio.sleep(10)
             consumer.drain()
             for call in (consumer.add, lambda stream: consumer.update([stream])):
-                with pytest.raises(efo.ConfigurationError, match=r"has no effect after drain.*open another one"):
+                with pytest.raises(efo.errors.ConfigurationError, match=r"has no effect after drain.*open another one"):
                     call(fake.kinesis("orders"))
         assert consumer.status() == {}
-        with pytest.raises(efo.ConfigurationError, match="add has no effect after drain"):
+        with pytest.raises(efo.errors.ConfigurationError, match="add has no effect after drain"):
             consumer.add(fake.kinesis("orders"))
         assert consumer.streams == ()
 
@@ -541,7 +541,7 @@ def balanced(stream: object, **settings: object) -> efo.StreamConfig:
         ({"balance_by_throughput": True}, {}, "balance_by_throughput of the stream 'a' is True, and of 'b' False"),
         (
             {},
-            {"assignment": efo.weighted_assignment({"w": 2})},
+            {"assignment": efo.leases.weighted_assignment({"w": 2})},
             "assignment of the stream 'a' is balanced_assignment, and of 'b' <_Weighted>",
         ),
     ],
@@ -550,12 +550,12 @@ async def test_streams_whose_leases_would_be_balanced_in_two_ways_are_refused(au
     async with fake_with("a", "b") as fake:
         first, second = balanced(fake.kinesis("a"), **one), balanced(fake.kinesis("b"), **other)
         app = Application(fake)
-        with pytest.raises(efo.ConfigurationError, match=f"{message}.*balanced as one"):
+        with pytest.raises(efo.errors.ConfigurationError, match=f"{message}.*balanced as one"):
             await app.run([first, second])
         async with trio.open_nursery() as nursery:
             consumer = await nursery.start(app.run, [first])
             for call in (consumer.add, lambda stream: consumer.update([first, stream])):
-                with pytest.raises(efo.ConfigurationError, match=message):
+                with pytest.raises(efo.errors.ConfigurationError, match=message):
                     call(second)
             await trio.sleep(10)
             assert list(consumer.status()) == ["a"]
@@ -567,8 +567,10 @@ async def test_streams_whose_leases_would_be_balanced_in_two_ways_are_refused(au
 
 async def test_streams_whose_own_settings_balance_alike_are_read(autojump_clock):
     async with fake_with("a", "b", "c") as fake, trio.open_nursery() as nursery:
-        weighted = [balanced(fake.kinesis(name), assignment=efo.weighted_assignment({"w": 2})) for name in ("a", "b")]
-        common = efo.ConsumerSettings(assignment=efo.weighted_assignment({"w": 2}))
+        weighted = [
+            balanced(fake.kinesis(name), assignment=efo.leases.weighted_assignment({"w": 2})) for name in ("a", "b")
+        ]
+        common = efo.ConsumerSettings(assignment=efo.leases.weighted_assignment({"w": 2}))
         consumer = await nursery.start(partial(Application(fake).run, settings=common), [*weighted, "c"])
         await trio.sleep(10)
         assert {status.state for status in consumer.status().values()} == {"reading"}
@@ -637,7 +639,7 @@ async def test_by_default_the_logger_of_a_line_names_the_stream(autojump_clock, 
         ({"streams": ["orders", 7]}, "stream 7: expected a name"),
         ({"streams": ["no/name"]}, "is not the name of a stream"),
         ({"leases": 7}, "leases=7: expected a path, a URL"),
-        ({"leases": efo.MemoryLeaseStore()}, "a function that returns the lease store of a stream"),
+        ({"leases": efo.leases.MemoryLeaseStore()}, "a function that returns the lease store of a stream"),
         ({"observer": 7}, "observer=7: expected a function that returns the observer"),
         ({"refresh_interval": 0}, "refresh_interval=0"),
         ({"on_service_error": "ignore"}, "expected 'stop' or 'isolate'"),
@@ -651,7 +653,7 @@ async def test_a_wrong_argument_is_one_clear_error(arguments, message):
         """Process nothing."""
 
     options = {"streams": [], "handler": handle, "application": "app", "leases": Stores(), **arguments}
-    with pytest.raises(efo.ConfigurationError, match=message):
+    with pytest.raises(efo.errors.ConfigurationError, match=message):
         await efo.consume_streams(options.pop("streams"), options.pop("handler"), **options)
 
 
@@ -667,13 +669,13 @@ async def test_a_wrong_argument_is_one_clear_error(arguments, message):
     ],
 )
 def test_a_wrong_stream_config_is_one_clear_error(arguments, message):
-    with pytest.raises(efo.ConfigurationError, match=message):
+    with pytest.raises(efo.errors.ConfigurationError, match=message):
         efo.StreamConfig(**arguments)
 
 
 async def test_a_stream_that_is_not_read_cannot_be_removed(autojump_clock):
     async with efo.open_streams(["orders"], application="app", leases=Stores(), worker_id="w") as streams:
-        with pytest.raises(efo.ConfigurationError, match="'clicks' is not read: orders are"):
+        with pytest.raises(efo.errors.ConfigurationError, match="'clicks' is not read: orders are"):
             streams.remove("clicks")
         streams.remove("orders")
         assert streams.streams == ()

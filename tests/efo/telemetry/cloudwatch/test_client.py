@@ -110,13 +110,13 @@ async def test_without_a_region_it_is_not_opened(monkeypatch, tmp_path):
     monkeypatch.delenv("AWS_REGION", raising=False)
     monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
-    with pytest.raises(efo.ConfigurationError, match="no AWS region for CloudWatch"):
+    with pytest.raises(efo.errors.ConfigurationError, match="no AWS region for CloudWatch"):
         async with open_client("billing", **WHERE | {"region": None}):
             pass
 
 
 async def test_an_application_publishes_what_its_observer_has_seen(cloudwatch):
-    async with efo.open_cloudwatch("billing", region="eu-west-1", endpoint_url=cloudwatch.url) as observer:
+    async with efo.telemetry.open_cloudwatch("billing", region="eu-west-1", endpoint_url=cloudwatch.url) as observer:
         observer(events.EventReceived("s-0", 4, 900, 1500, None))
     (behind,) = cloudwatch.metrics().items()
     assert behind[0] == ("ProcessTask", "s-0", "MillisBehindLatest")

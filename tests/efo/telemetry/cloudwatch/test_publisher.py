@@ -155,6 +155,6 @@ def test_a_request_is_smaller_than_a_megabyte():
     ],
 )
 async def test_a_mistake_is_refused_when_it_is_opened(options, message):
-    with pytest.raises(efo.ConfigurationError, match=message):
-        async with efo.open_cloudwatch(**{"application": "app", **options}):
+    with pytest.raises(efo.errors.ConfigurationError, match=message):
+        async with efo.telemetry.open_cloudwatch(**{"application": "app", **options}):
             pass

@@ -6,8 +6,7 @@ import cbor2
 import msgspec
 import pytest
 import trio
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from efo.testing.operations.table import OPERATIONS
 from efo.testing.server.dispatch import Request

@@ -4,8 +4,7 @@ from contextlib import suppress
 
 import cbor2
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from efo.testing.errors import FakeError
 from efo.testing.operations.requests import GetShardIterator, PutRecord

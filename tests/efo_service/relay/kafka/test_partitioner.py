@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from efo_service.relay.kafka.partitioner import murmur2, partitions
 

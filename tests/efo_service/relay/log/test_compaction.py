@@ -2,8 +2,7 @@ import itertools
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from efo_service.relay.log.compaction import COMPACTED_BYTES, FAN_IN, KIB, MAX_PARTS, MIB, TIERS, plan_compaction
 from efo_service.relay.log.segments import Segment, SizedSegment

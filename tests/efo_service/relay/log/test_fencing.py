@@ -8,8 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from efo_service.relay.errors import SinkError, SinkFencedError
 from efo_service.relay.log.fencing import EPOCH, begin_epoch, read_epoch

@@ -9,8 +9,7 @@ import pytest
 from efo.errors import ConfigurationError
 from efo_service.relay.errors import SegmentGoneError, SinkError, TopicNotFoundError
 from efo_service.relay.export import export
-from efo_service.relay.log import inspection
-from efo_service.relay.log import segments as relay_segments
+from efo_service.relay.log import inspection, segments as relay_segments
 from efo_service.relay.log.compaction import compact
 from efo_service.relay.log.inspection import ReaderState, inspect_topic, verify_topic
 from efo_service.relay.log.partition_writer import open_partition

@@ -1,8 +1,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from efo_service.relay.log.retention import Candidate, RetentionRules, plan_retention
 from efo_service.relay.log.segments import Segment, SizedSegment

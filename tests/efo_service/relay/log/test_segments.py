@@ -9,8 +9,7 @@ from zlib import crc32
 import pyarrow as pa
 import pyarrow.ipc
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from efo.model import checkpoint_of
 from efo_service.relay.errors import (

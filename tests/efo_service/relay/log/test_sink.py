@@ -12,8 +12,7 @@ from efo.model import Checkpoint, Record, checkpoint_of
 from efo_service.factories.log import RETRIES
 from efo_service.relay.destination import Destination
 from efo_service.relay.errors import SinkClosedError, SinkError, SinkFullError, SinkLockedError
-from efo_service.relay.log import segments
-from efo_service.relay.log import sink as sink_module
+from efo_service.relay.log import segments, sink as sink_module
 from efo_service.relay.log.catalog import read_catalog
 from efo_service.relay.log.segments import list_segments, read_segment
 from efo_service.relay.log.sink import LogSink

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 from efo.consumer.status import ConsumerStatus, ShardStatus
+from efo.health import IsolatedShard
 from efo.model import Checkpoint, HashKeyRange, Lease, Shard
-from efo.protocol.reading import IsolatedShard
 from efo_service.web.live.shard_map import Rate, live, places
 
 TOP = 2**128

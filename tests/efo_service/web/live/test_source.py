@@ -4,8 +4,8 @@ import trio
 
 from efo.consumer.status import ConsumerStatus, ShardStatus
 from efo.events import BatchDelivered, EventReceived, RecordsProcessed, ShardStarted, WorkerStarted
+from efo.health import LeaseCounts
 from efo.model import Checkpoint, HashKeyRange, Lease, Shard
-from efo.protocol.reading import LeaseCounts
 from efo_service.web.health import Health
 from efo_service.web.live.source import StreamSource, snapshot_of
 

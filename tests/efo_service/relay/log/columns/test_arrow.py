@@ -3,8 +3,7 @@ from itertools import chain
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from efo.model import Record
 from efo_service.relay.log.columns import arrow

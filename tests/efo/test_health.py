@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from efo.model import Checkpoint
-from efo.protocol.reading import (
+from efo.health import (
     QUIET_AFTER,
     Overdue,
     ShardReading,
@@ -18,6 +17,7 @@ from efo.protocol.reading import (
     read_lag,
     unacked_age,
 )
+from efo.model import Checkpoint
 
 IDLE = ShardReading("s-0", Checkpoint("1"), "live", 0.0, 0.0, 0.0, 100.0, 0)
 """A shard whose last event came at 100 s, at the tip."""
