@@ -49,10 +49,11 @@ def check_callable(name: str, value: object, what: str, *parameters: str) -> Non
     _check_parameters(value, name, parameters)
 
 
-def check_count(name: str, value: object, *, maximum: int | None = None, unit: str = "") -> None:
-    """Check that the value is an integer of at least 1."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1 or (maximum is not None and value > maximum):
-        limits = "1 or more" if maximum is None else f"1 to {maximum}"
+def check_count(name: str, value: object, *, minimum: int = 1, maximum: int | None = None, unit: str = "") -> None:
+    """Check that the value is an integer of at least `minimum`."""
+    is_count = isinstance(value, int) and not isinstance(value, bool)
+    if not is_count or value < minimum or (maximum is not None and value > maximum):  # type: ignore[operator]
+        limits = f"{minimum} or more" if maximum is None else f"{minimum} to {maximum}"
         raise ConfigurationError(f"{name}={shown(value)}: expected {limits}{unit}")
 
 

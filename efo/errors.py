@@ -112,7 +112,7 @@ class DeserializationError(EfoError):
 
 
 class RecordTooOldError(EfoError):
-    """A record is older than `max_record_age`. Nobody raises it: `on_error` is asked what becomes of such records."""
+    """A record is older than `max_record_age_seconds`. It is not raised: `on_error` decides what becomes of it."""
 
     error_type = "record_too_old"
 
@@ -430,8 +430,8 @@ class NotVisibleError(EfoError):
 class IsolateShardError(EfoError):
     """Raised by a reader or handler to stop its shard and release the lease, while other shards go on (rule R11).
 
-    `cooldown`: seconds before this worker may read the shard again; None: `ConsumerSettings.shard_cooldown`. Raises
-    ConfigurationError for anything else. `record`: the record that fails, as the text of its
+    `cooldown`: seconds before this worker may read the shard again; None: `ConsumerSettings.shard_cooldown_seconds`.
+    Raises ConfigurationError for anything else. `record`: the record that fails, as the text of its
     checkpoint; for `Consumer.status`.
     """
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from dataclasses import dataclass, replace
+from datetime import datetime
 from hashlib import sha256
 from typing import Final, Literal, get_args
 
 from efo.arn import parse_consumer
-from efo.checks import check_callable, check_count, check_number, check_tags, check_text, check_type, shown
+from efo.checks import check_callable, check_number, check_tags, check_text, check_type, shown
+from efo.definitions import check_settings, documented, setting
 from efo.errors import ConfigurationError
 from efo.identity import time_text
 from efo.model import Checkpoint, Lease, Position, PositionType, is_decimal
@@ -22,13 +23,8 @@ from efo.protocol.until import Until
 
 STREAM_WINDOW: Final = 1024 * 1024
 """Bytes that the service may send on one stream before its reader takes them (the AWS SDKs' default)."""
-MAX_STREAM_WINDOW: Final = 2**31 - 1
-"""The maximum window of HTTP/2 (RFC 9113, section 6.9.1)."""
-SUBSCRIBES_PER_SECOND: Final = 100.0
-"""The subscribe budget of a worker. AWS limits the calls of each shard, and documents no limit for a consumer or an
-account. The budget keeps a start with many shards from being a burst of requests."""
-LEASE_CLEANUP_AFTER: Final = 600.0
-"""Seconds after which the lease of a finished shard is deleted."""
+FAILOVER_SECONDS: Final = 10.0
+"""The fail-over time, where nothing else is set."""
 
 PositionLike = Position | str | datetime
 """A Position, "TRIM_HORIZON", "LATEST", a time in ISO 8601 with its zone, or a datetime with its zone."""
@@ -45,8 +41,8 @@ OnServiceError = Literal["stop", "isolate"]
 ReadMode = Literal["fanout", "polling", "auto"]
 """How shards are read: by enhanced fan-out, by GetRecords, or by fan-out while that is possible."""
 
-MAX_POLL_INTERVAL: Final = 5.0
-"""The longest `poll_interval`: an idle shard is known to be current as often as by fan-out."""
+MAX_POLL_SECONDS: Final = 5.0
+"""The longest `poll_seconds`: an idle shard is known to be current as often as by fan-out."""
 
 LATEST: Final = Position.latest()
 """After the newest record."""
@@ -69,95 +65,143 @@ _INITIAL: Final = {
 }
 
 
+@documented
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerSettings:
     """How a consumer reads its stream. Times are in seconds, sizes in bytes.
 
-    Where to start:
-    `initial_position`: where shards start that were never read: TRIM_HORIZON (default), LATEST or a time. Children
-    found at the end of a shard always start at TRIM_HORIZON (rule R1). A time must not be in the future. Shards that
-    ended up to 5 s before it are taken along, since clocks differ, and their children are then read whole.
-    `start_at`: overrides the initial position of single shards.
-    `shards`: the shards that this worker reads; None: all.
-
-    How to read:
-    `read_mode`: "fanout" (default): by enhanced fan-out. "polling": by GetRecords, without a fan-out consumer; all
-    applications that poll share 2 MiB/s and five calls per second of each shard. "auto": by fan-out, and by polling
-    while the stream has as many consumers as it may, or SubscribeToShard is denied.
-    `poll_interval`: the most seconds between two calls of GetRecords for a shard that is current, 5 at most. A shard
-    that is behind is read as fast as AWS allows.
-    `fanout_retry_interval`: with "auto", how long shards are polled until fan-out is tried again, by one shard.
-
-    Limits of age, in seconds or as a timedelta; None: no limit. What they drop is reported as RecordsDropped.
-    `max_record_age`: a record that arrived longer ago, when it is its turn to be delivered, is dropped. If `on_error`
-    of the handler or processor dead-letters RecordTooOldError, it is stored there instead.
-    `skip_when_behind`: a shard that is further behind its tip goes on there: what is between is not read.
-
-    Subscriptions:
-    `consumer_name`: the fan-out consumer's name; it is registered if it does not exist. None: the application's name.
-    `consumer_arn`: a fan-out consumer that somebody else registers, as in another account; it is never registered here.
-    `ephemeral`: for scripts, notebooks and tests: this worker registers a fan-out consumer of its own, whose name ends
-    with a part for its worker id, and deregisters it at the end, by Ctrl-C too. After a crash it stays, and is billed,
-    until the worker runs again. Leases and checkpoints stay in any case.
-    `consumer_tags`: tags that the fan-out consumer gets when it is registered here; one that exists keeps its own.
-    `subscribes_per_second`: the subscribe budget of this worker (rule R6).
-    `stream_window`: how much may arrive for a shard before its reader takes it (rule R9).
-    `unsubscribe_idle_after`: a subscription whose reader takes nothing for this long is closed. It is opened again
-    when the reader continues (rule R9).
-    `timing`: renewal and liveness of subscriptions (rules R7, R8).
-    `aggregates`: what to do with user records of an aggregate whose hash key is outside the shard's range (rule R17).
-
-    Progress and leases:
-    `checkpoint_interval`: how often progress is saved; without records, every few minutes only.
-    `failover_time`: other workers take a lease that was not renewed for this long (rule R10).
-    `graceful_handoff`: ask the holder for a lease, so that it finishes and checkpoints first. `handoff_timeout`: take
-    the lease by force if the holder has not released it within this and the fail-over time.
-    `max_leases`: the maximum number of leases of this worker; None: no limit. `max_leases_per_scan`: the maximum number
-    that it takes or asks for in one lease scan; its own leases from before a restart do not count. None: no limit.
-    `assignment`: the strategy that decides which leases it takes, the same for all workers of the application: see
-    `Assignment`, `weighted_assignment`, `zone_assignment`, `manual_assignment`.
-    `lease_scan_interval`: how often the lease table is read, which is when a released lease is found. None: a twentieth
-    of the fail-over time, less often with many workers. It may be longer where scans cost money (DynamoDB); leases of a
-    crashed worker are then taken up to this much later.
-    `balance_by_throughput`: balance the shards' throughput between workers, not their number.
-    `shard_sync_interval`: how often ListShards looks for shards that no parent has announced. Each time it is up to a
-    quarter sooner, at random, so that workers that started together do not call it together.
-    `lease_cleanup_after`: delete the lease of a finished shard this long after this worker first saw that nothing
-    depends on it. Must be more than twice as long as ListShards may lag. None: never.
-    `shard_cooldown`: this worker does not read a shard that it isolated for this long (rule R11).
-
-    Raises ConfigurationError.
+    A setting of the same name in the service's file means the same. Raises ConfigurationError.
     """
 
-    initial_position: PositionLike = TRIM_HORIZON
-    start_at: StartAt | None = None
-    shards: ShardSelection | None = None
-    read_mode: ReadMode = "fanout"
-    poll_interval: float = 1.0
-    fanout_retry_interval: float = 300.0
-    max_record_age: float | timedelta | None = None
-    skip_when_behind: float | timedelta | None = None
-    consumer_name: str | None = None
-    consumer_arn: str | None = None
-    consumer_tags: Mapping[str, str] = field(default_factory=dict, hash=False)
-    ephemeral: bool = False
-    subscribes_per_second: float = SUBSCRIBES_PER_SECOND
-    stream_window: int = STREAM_WINDOW
-    unsubscribe_idle_after: float = 60.0
-    timing: SubscriptionTiming = field(default_factory=SubscriptionTiming)
-    aggregates: AggregateMode = AggregateMode.DEDUPLICATE
-    checkpoint_interval: float = 5.0
-    failover_time: float = 10.0
-    graceful_handoff: bool = True
-    handoff_timeout: float = 30.0
-    max_leases: int | None = None
-    max_leases_per_scan: int | None = None
-    assignment: Assignment = balanced_assignment
-    lease_scan_interval: float | None = None
-    balance_by_throughput: bool = False
-    shard_sync_interval: float = 60.0
-    lease_cleanup_after: float | None = LEASE_CLEANUP_AFTER
-    shard_cooldown: float = 60.0
+    initial_position: PositionLike = setting(
+        "trim_horizon",
+        "Where shards start that were never read: trim_horizon, latest or a time like 2026-01-31T12:00:00Z, which must"
+        " not be in the future. Children found at the end of a shard always start at trim_horizon (R1).",
+    )
+    start_at: StartAt | None = setting(None, "Function that overrides the initial position of single shards.")
+    shards: ShardSelection | None = setting(None, "The shards that this worker reads. Default: all.")
+    read_mode: ReadMode = setting(
+        "fanout",
+        "How shards are read: fanout (enhanced fan-out), polling (GetRecords, whose limits all applications share), or"
+        " auto (fan-out, and polling while the stream has all consumers that it may, or fan-out is denied).",
+        choices=get_args(ReadMode),
+    )
+    poll_seconds: float = setting(
+        1.0,
+        "Most time between two GetRecords calls for a shard that is current. One that lags is read faster.",
+        above=0,
+        most=MAX_POLL_SECONDS,
+    )
+    max_record_age_seconds: float | None = setting(
+        None,
+        "Drop a record that arrived longer ago than this when it is its turn, and report it. Default: never.",
+        above=0,
+        example=86400.0,
+    )
+    skip_when_behind_seconds: float | None = setting(
+        None,
+        "Go on at the tip of a shard that is further behind it than this: what is between is not read, and is reported."
+        " Default: never.",
+        above=0,
+        example=3600.0,
+    )
+    consumer_name: str | None = setting(
+        None,
+        "Name of the fan-out consumer, registered if it does not exist. Default: the application's name.",
+        example="efo",
+    )
+    consumer_arn: str | None = setting(
+        None,
+        "ARN of a fan-out consumer that somebody else registers, as in another account, instead of a name.",
+        example="arn:aws:kinesis:eu-west-1:123456789012:stream/orders/consumer/efo:1700000000",
+    )
+    consumer_tags: Mapping[str, str] = setting(
+        {}, "Tags that the fan-out consumer gets when efo registers it. One that exists keeps its own."
+    )
+    ephemeral: bool = setting(
+        False,
+        "For scripts, notebooks and tests: register a fan-out consumer of this worker alone, and deregister it at the"
+        " end, by Ctrl-C too. After a crash it stays, and is billed, until the worker runs again.",
+    )
+    subscribes_per_second: float = setting(
+        100.0,
+        "Maximum number of SubscribeToShard calls per second by this worker (R6). AWS limits the calls of each shard"
+        " alone; this keeps a start with many shards from being a burst.",
+        above=0,
+    )
+    stream_window: int = setting(
+        STREAM_WINDOW,
+        "HTTP/2 stream window of each shard: how many bytes may arrive before they are taken (R9).",
+        least=16_384,
+        most=2**31 - 1,  # RFC 9113, sections 4.2 and 6.9.1
+    )
+    unsubscribe_idle_seconds: float = setting(
+        60.0,
+        "A subscription ends if nothing is taken from it for this long. It resumes on demand (R9).",
+        above=0,
+    )
+    timing: SubscriptionTiming = setting(SubscriptionTiming(), "Renewal and liveness of subscriptions (R7, R8).")
+    aggregates: AggregateMode = setting(
+        AggregateMode.DEDUPLICATE,
+        "User records of an aggregate outside the shard's range: deduplicate omits what the KPL puts again after a"
+        " reshard, filter all of them, drop the whole aggregate (as KCL), keep none (R17).",
+        choices=tuple(AggregateMode),
+    )
+    checkpoint_seconds: float = setting(
+        5.0, "Time between two checkpoints of a shard in the lease store; without records, some minutes.", above=0
+    )
+    failover_seconds: float = setting(
+        FAILOVER_SECONDS,
+        "Fail-over time: a lease that is not renewed for this long expires, and others take it (R10).",
+        above=0,
+    )
+    graceful_handoff: bool = setting(
+        True,
+        "Whether to request a lease from its owner, so that no record is read twice. If false, the lease is stolen.",
+    )
+    handoff_seconds: float = setting(
+        30.0,
+        "A requested lease that is not released within this time and failover_seconds is stolen.",
+        least=0,
+    )
+    max_leases: int | None = setting(
+        None, "Maximum number of leases that this worker owns. Default: no limit.", least=1, example=100
+    )
+    max_leases_per_scan: int | None = setting(
+        None,
+        "Maximum number of leases that this worker takes or requests in one lease scan; its own from before a restart"
+        " do not count. Default: no limit.",
+        least=1,
+        example=10,
+    )
+    assignment: Assignment = setting(
+        balanced_assignment,
+        "Strategy that decides which leases this worker takes, the same for all workers: see efo.leases.Assignment.",
+    )
+    balance: Literal["count", "throughput"] = setting(
+        "count",
+        "What workers share evenly: the number of shards (count) or their traffic (throughput).",
+        choices=("count", "throughput"),
+    )
+    lease_scan_seconds: float | None = setting(
+        None,
+        "Time between two lease scans; leases of a crashed worker are taken up to this much later. Default: a twentieth"
+        " of failover_seconds, longer with many workers.",
+        above=0,
+        example=5.0,
+    )
+    shard_sync_seconds: float = setting(
+        60.0,
+        "Time between two shard syncs: ListShards finds shards that have no lease yet. Each is up to a quarter sooner,"
+        " at random.",
+        above=0,
+    )
+    lease_cleanup: bool = setting(
+        True, "Whether to delete the lease of a finished shard ten minutes after nothing depends on it."
+    )
+    shard_cooldown_seconds: float = setting(
+        60.0, "How long this worker does not take the lease of an isolated shard again (R11).", least=0
+    )
 
     def __post_init__(self) -> None:
         position = parse_position(self.initial_position, "initial_position")
@@ -167,33 +211,14 @@ class ConsumerSettings:
         if self.start_at is not None:
             check_callable("start_at", self.start_at, "a function of a lease, or None", "lease")
         self._check_shards()
-        for name in _NUMBERS:
-            value = getattr(self, name)
-            if value is not None or name not in _MAY_BE_NONE:
-                check_number(name, value, zero=name in _MAY_BE_ZERO, unit=_MAY_BE_NONE.get(name, ""))
-        for name in ("max_record_age", "skip_when_behind"):
-            object.__setattr__(self, name, _checked_duration(name, getattr(self, name)))
-        for name in ("graceful_handoff", "balance_by_throughput", "ephemeral"):
-            check_type(name, getattr(self, name), bool, "True or False")
+        check_settings(self)
         self._check_read_mode()
         self._check_consumer()
-        for name in ("max_leases", "max_leases_per_scan"):
-            if getattr(self, name) is not None:
-                check_count(name, getattr(self, name), unit=", or None")
         check_callable("assignment", self.assignment, "an assignment strategy, a function of an AssignmentView", "view")
-        check_count("stream_window", self.stream_window, maximum=MAX_STREAM_WINDOW, unit=" bytes")
         check_type("timing", self.timing, SubscriptionTiming, "a SubscriptionTiming")
-        if str(self.aggregates) not in {*AggregateMode}:
-            raise ConfigurationError(f"aggregates={shown(self.aggregates)}: expected one of {', '.join(AggregateMode)}")
         object.__setattr__(self, "aggregates", AggregateMode(self.aggregates))
 
     def _check_read_mode(self) -> None:
-        if self.read_mode not in get_args(ReadMode):
-            raise ConfigurationError(f"read_mode={shown(self.read_mode)}: expected 'fanout', 'polling' or 'auto'")
-        if self.poll_interval > MAX_POLL_INTERVAL:
-            raise ConfigurationError(
-                f"poll_interval={self.poll_interval!r}: expected at most {MAX_POLL_INTERVAL:g} seconds"
-            )
         if self.read_mode == "polling" and self.consumer_arn is not None:
             raise ConfigurationError(
                 "consumer_arn has no effect with read_mode='polling', which needs no fan-out consumer: remove it"
@@ -258,32 +283,11 @@ class ConsumerSettings:
         return self.shards(lease) if callable(self.shards) else lease.key in self.shards
 
 
-_MAY_BE_NONE: Final = {"lease_scan_interval": ", or None", "lease_cleanup_after": ", or None"}
-_MAY_BE_ZERO: Final = {"handoff_timeout", "shard_cooldown"}
-_NUMBERS: Final = (
-    "poll_interval", "fanout_retry_interval", "subscribes_per_second", "unsubscribe_idle_after", "checkpoint_interval",
-    "failover_time", "lease_scan_interval", "shard_sync_interval", "lease_cleanup_after", "handoff_timeout",
-    "shard_cooldown",
-)  # fmt: skip
-
-
 def settings_from(settings: ConsumerSettings | None, initial_position: PositionLike | None) -> ConsumerSettings:
     """Return the settings that these arguments mean. Raises ConfigurationError."""
     settings = ConsumerSettings() if settings is None else settings
     check_type("settings", settings, ConsumerSettings, "a ConsumerSettings, or None")
     return settings if initial_position is None else replace(settings, initial_position=initial_position)
-
-
-def _checked_duration(name: str, value: float | timedelta | None) -> float | None:
-    seconds = value.total_seconds() if isinstance(value, timedelta) else value
-    if seconds is not None:
-        check_number(name, seconds, unit=" seconds, a timedelta, or None")
-    return seconds
-
-
-def seconds_of(duration: float | timedelta | None) -> float | None:
-    """Return a duration in seconds; None if it is None."""
-    return duration.total_seconds() if isinstance(duration, timedelta) else duration
 
 
 def check_application(application: object, settings: ConsumerSettings) -> None:

@@ -8,7 +8,7 @@ from typing import Final
 from efo.events import Observer, RecordsDropped
 from efo.model import Batch, Record
 from efo.protocol.messages import SubscribeToShardEvent
-from efo.settings import ConsumerSettings, seconds_of
+from efo.settings import ConsumerSettings
 
 DeadLetterOld = Callable[[Batch], Awaitable[bool]]
 """Stores the records of a batch as dead letters; False: a seek or a drain came first, and they are not done."""
@@ -97,7 +97,7 @@ def limits_of(
     shard_id: str, settings: ConsumerSettings, service_time: Callable[[], float], observer: Observer
 ) -> AgeLimits | None:
     """Return the limits of a shard; None if there are none, which then cost nothing."""
-    max_age, max_behind = seconds_of(settings.max_record_age), seconds_of(settings.skip_when_behind)
+    max_age, max_behind = settings.max_record_age_seconds, settings.skip_when_behind_seconds
     if max_age is None and max_behind is None:
         return None
     return AgeLimits(shard_id, max_age, max_behind, service_time, observer)

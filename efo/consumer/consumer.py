@@ -92,15 +92,15 @@ class Consumer:
         self._keeper = LeaseKeeper(
             store,
             worker_id,
-            failover_time=settings.failover_time,
+            failover_seconds=settings.failover_seconds,
             graceful_handoff=settings.graceful_handoff,
-            handoff_timeout=settings.handoff_timeout,
+            handoff_seconds=settings.handoff_seconds,
             max_leases=settings.max_leases,
             max_leases_per_scan=settings.max_leases_per_scan,
             assignment=settings.assignment,
-            scan_interval=settings.lease_scan_interval,
-            by_throughput=settings.balance_by_throughput,
-            checkpoint_interval=settings.checkpoint_interval,
+            scan_interval=settings.lease_scan_seconds,
+            by_throughput=settings.balance == "throughput",
+            checkpoint_seconds=settings.checkpoint_seconds,
             observer=observer,
             on_change=self._wake,
             on_scan=self._on_scan,
@@ -242,11 +242,11 @@ class Consumer:
     def release(self, shard_id: str) -> None:
         """Hand the lease of a shard back after the batch that is being processed, so that another worker takes it.
 
-        Nothing is lost or repeated. This worker does not take it again for `ConsumerSettings.shard_cooldown`; until
-        some worker reads it, `status().isolated` has it with the error_type "released". Raises ShardNotReadError.
+        Nothing is lost or repeated. This worker does not take it again for `ConsumerSettings.shard_cooldown_seconds`;
+        until some worker reads it, `status().isolated` has it with the error_type "released". Raises ShardNotReadError.
         """
         shard = self._shard(shard_id)
-        self._note_isolated(IsolatedShard(shard_id, "released", self._settings.shard_cooldown))
+        self._note_isolated(IsolatedShard(shard_id, "released", self._settings.shard_cooldown_seconds))
         shard.drain()
 
     def lineage(self) -> tuple[Sequence[Shard], Mapping[str, Lease]]:
@@ -434,13 +434,13 @@ class Consumer:
         """Return for how many seconds to isolate a shard that failed with this error; None: everything stops."""
         match error:
             case IsolateShardError(cooldown=None):
-                return self._settings.shard_cooldown
+                return self._settings.shard_cooldown_seconds
             case IsolateShardError(cooldown=cooldown):
                 return cooldown
             case ResourceNotFoundError() if self._is_one_of_several:
                 return None  # not the shard, which would be a ShardGoneError: its whole stream is gone
             case ServiceError() if self._isolates_service_errors:
-                return self._settings.shard_cooldown
+                return self._settings.shard_cooldown_seconds
             case _:
                 return None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from functools import partial
+from typing import Final
 
 import trio
 
@@ -27,6 +28,9 @@ from efo.kinesis.subscribe_limiter import LimitsSubscribes, SubscribeLimiter
 from efo.model import Position
 from efo.protocol.denials import Denials
 from efo.settings import ConsumerSettings
+
+FANOUT_RETRY_INTERVAL: Final = 300.0
+"""With read_mode auto: seconds for which shards are polled until one of them tries fan-out again."""
 
 
 class ShardSources:
@@ -61,7 +65,7 @@ class ShardSources:
         if limiter is None:
             limiter = self._own_limiter = SubscribeLimiter(settings.subscribes_per_second)
         self._limiter = limiter
-        self._fan_out = FanOut(registration, retry_interval=settings.fanout_retry_interval, observer=observer)
+        self._fan_out = FanOut(registration, retry_interval=FANOUT_RETRY_INTERVAL, observer=observer)
         self._missing_shards = MissingShards(kinesis.control_plane, identity)
         self._subscriber = SubscribeCaller(
             pool,
@@ -170,7 +174,7 @@ class ShardSources:
             caller=self._poller,
             explain_missing=self._missing_shards.explain,
             rng=self._rng,
-            interval=self._settings.poll_interval,
+            interval=self._settings.poll_seconds,
             is_final=self._is_final,
             on_success=self._denials.worked,
             observer=self._observer,

@@ -380,7 +380,7 @@ class ShardStream:
         self._acked(self._progress.ack_to(checkpoint, inclusive=inclusive))
 
     async def save(self) -> None:
-        """Save now what is acked, and return when it is saved. Without it, `checkpoint_interval` says when.
+        """Save now what is acked, and return when it is saved. Without it, `checkpoint_seconds` says when.
 
         Raises LeaseLostError, and LeaseStoreUnavailableError: it is saved later then.
         """

@@ -35,6 +35,10 @@ from efo.protocol.cleanup import deletable_leases
 from efo.protocol.lineage import ancestor_ranges, leases_to_create, parent_cycles, without_ancestors
 from efo.settings import ConsumerSettings, pinned
 
+CLEANUP_AFTER: Final = 600.0
+"""Seconds after which the lease of a finished shard is deleted, since nothing depends on it. More than twice as long as
+ListShards may lag."""
+
 AUDITS: Final = 20
 """Audits of the hash-key ranges between two shard syncs. They use the leases that the keeper has read anyway."""
 MARGIN: Final = 5.0
@@ -74,7 +78,7 @@ class ShardSync:
         self._keeper = keeper
         self._observer = observer
         self._random = random
-        self._cleanup_after = inf if settings.lease_cleanup_after is None else settings.lease_cleanup_after
+        self._cleanup_after = CLEANUP_AFTER if settings.lease_cleanup else inf
         self._audit = HashRangeAudit()
         self._listed: dict[str, Shard] = {}
         self.shards: Sequence[Shard] = ()
@@ -83,7 +87,7 @@ class ShardSync:
         self._service_time = kinesis.service_time or kinesis.clock
         self._identity = identity
         self._is_identified = False
-        lag = LISTING_LAG if settings.lease_cleanup_after is None else settings.lease_cleanup_after / 2
+        lag = CLEANUP_AFTER / 2 if settings.lease_cleanup else LISTING_LAG
         self._recreation = RecreationCheck(kinesis.stream, kinesis.control_plane, identity, lag)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -110,7 +114,7 @@ class ShardSync:
             if not started:
                 started = True
                 task_status.started()
-            with trio.move_on_after(self._settings.shard_sync_interval * (1 - JITTER * self._random())):
+            with trio.move_on_after(self._settings.shard_sync_seconds * (1 - JITTER * self._random())):
                 await self._wait_for_hole()
 
     def pinned(self, position: Position) -> Position:
@@ -146,7 +150,7 @@ class ShardSync:
     async def _wait_for_hole(self) -> None:
         """Wait until no lease has covered some hash keys for some time."""
         while True:
-            await trio.sleep(self._settings.shard_sync_interval / AUDITS)
+            await trio.sleep(self._settings.shard_sync_seconds / AUDITS)
             unfinished = [lease for lease in self._keeper.leases.values() if not lease.is_finished]
             ranges = [keys for lease in unfinished if (keys := self.range_of(lease))]
             if len(ranges) == len(unfinished) and (hole := self._audit.observe(ranges)):

@@ -69,7 +69,7 @@ class ShardTask:
                         # A requested lease is drained: its next owner then continues without repeating anything.
                         lost = partial(_lose, shard, nursery.cancel_scope)
                         self._held.watch(on_lost=lost, on_handoff_requested=shard.drain)
-                        nursery.start_soon(shard.unsubscribe_when_idle, self._settings.unsubscribe_idle_after)
+                        nursery.start_soon(shard.unsubscribe_when_idle, self._settings.unsubscribe_idle_seconds)
                         await reader(shard)
                         _check_iterated(shard)
                         attempts.cancel_scope.cancel()

@@ -126,14 +126,15 @@ class RecordsFiltered(msgspec.Struct, frozen=True):
 
 
 DropReason = Literal["too_old", "behind"]
-"""Why records are dropped: `max_record_age`, or `skip_when_behind`."""
+"""Why records are dropped: `max_record_age_seconds`, or `skip_when_behind_seconds`."""
 
 
 class RecordsDropped(msgspec.Struct, frozen=True):
     """Records that arrived from `since` to `until` were not delivered, since a limit of age asks for that.
 
-    `reason` "too_old": these `records` were older than `max_record_age`. "behind": the shard was further behind than
-    `skip_when_behind`, and goes on at `until`; what is between was not read, so that only `records` of it are known.
+    `reason` "too_old": these `records` were older than `max_record_age_seconds`. "behind": the shard was further behind
+    than `skip_when_behind_seconds`, and goes on at `until`; what is between was not read, so that only `records` of it
+    are known.
     Times are seconds since the epoch.
     """
 

@@ -45,6 +45,7 @@ from efo.model import Position
 from efo.protocol.denials import is_final
 from efo.protocol.messages import SubscribeToShardEvent
 from efo.protocol.subscription import (
+    EVENT_TIMEOUT,
     Action,
     Cancel,
     Closed,
@@ -374,7 +375,7 @@ class ShardSubscription:
         with trio.move_on_after(timing.silence_timeout) as deadline:
 
             def on_change() -> None:
-                deadline.deadline = min(self._now() + timing.silence_timeout, opened_at + timing.event_timeout)
+                deadline.deadline = min(self._now() + timing.silence_timeout, opened_at + EVENT_TIMEOUT)
 
             events.notify_change(on_change)
             received = await events.receive()

@@ -49,20 +49,20 @@ class LeaseReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LeaseTiming:
-    """`failover_time`: see LeaseKeeper. `checkpoint_interval`: how often the progress of a reader is saved, seconds."""
+    """`failover_seconds`: see LeaseKeeper. `checkpoint_seconds`: how often the progress of a reader is saved."""
 
-    failover_time: float
-    checkpoint_interval: float
+    failover_seconds: float
+    checkpoint_seconds: float
 
     @property
     def renewal_interval(self) -> float:
         """Seconds between two renewals."""
-        return self.failover_time / RENEWALS
+        return self.failover_seconds / RENEWALS
 
     @property
     def retry_interval(self) -> float:
         """Seconds until a renewal that the store could not perform is repeated."""
-        return self.failover_time / (6 * RENEWALS)
+        return self.failover_seconds / (6 * RENEWALS)
 
 
 class HeldLease:
@@ -218,8 +218,8 @@ class HeldLease:
 
     def next_save_check(self, now: float) -> float:
         """Return when to look again for progress that is due: at the latest after one checkpoint interval."""
-        due = self._saved_at + self._timing.checkpoint_interval
-        return due if due > now else now + self._timing.checkpoint_interval
+        due = self._saved_at + self._timing.checkpoint_seconds
+        return due if due > now else now + self._timing.checkpoint_seconds
 
     def save_at(self) -> float:
         """Return when the progress of the reader is due to be saved; infinity if there is none."""
@@ -230,7 +230,7 @@ class HeldLease:
         if self._has_ended or self._lease.is_finished:  # by a write whose response was lost: never undo that
             return inf
         is_urgent = reader.acks != self._saved_acks or self._lease.checkpoint.is_sentinel
-        return self._saved_at + (self._timing.checkpoint_interval if is_urgent else self._idle_interval)
+        return self._saved_at + (self._timing.checkpoint_seconds if is_urgent else self._idle_interval)
 
     def renew_soon(self) -> None:
         """Renew the lease with the next batch. If the progress is due before the next renewal, save it."""
@@ -326,7 +326,7 @@ class HeldLease:
 
     def _extend_trust(self, started: float) -> None:
         """Rely on the lease from the start of the write. Other workers count from later, when they see the write."""
-        self.trusted_until = started + TRUSTED_SHARE * self._timing.failover_time
+        self.trusted_until = started + TRUSTED_SHARE * self._timing.failover_seconds
         self.renew_at = started + self._timing.renewal_interval
         self._is_store_down = False
         self._on_due(self)

@@ -29,6 +29,7 @@ from efo.protocol.expiry import Expiry
 from efo.protocol.joint_assignment import TableAssignment
 from efo.protocol.throughput import SMOOTHING
 from efo.retrying import retry
+from efo.settings import FAILOVER_SECONDS
 
 __all__ = ["HeldLease", "LeaseKeeper"]
 
@@ -49,16 +50,16 @@ class LeaseKeeper:
     """Holds leases for one worker: `run` is its task.
 
     `worker_id`: unique among the workers of the application.
-    `failover_time`: seconds without a renewal after which other workers take a worker's leases.
+    `failover_seconds`: seconds without a renewal after which other workers take a worker's leases.
     `scan_interval`: seconds between two lease scans, about as long as a released lease waits for its next owner. None:
     see `default_scan_interval`.
     `graceful_handoff`: request a lease from its holder, and take it by force only if the holder does not release it
-    within `handoff_timeout` seconds plus the fail-over time. False: steal it, so that records that are not yet
+    within `handoff_seconds` seconds plus the fail-over time. False: steal it, so that records that are not yet
     checkpointed are read again.
     `max_leases`: the most leases that this worker owns. `max_leases_per_scan`: the most that it takes in one scan.
     `assignment`: decides which.
     `by_throughput`: balance the throughput of the shards, not their number.
-    `checkpoint_interval`: how often the progress of readers is saved, in seconds; see `HeldLease.reader`.
+    `checkpoint_seconds`: how often the progress of readers is saved, in seconds; see `HeldLease.reader`.
     `on_change`: called when `held` changes, when `leases` gains or loses a row, or one changes its owner or is
     finished, and when a held lease is requested. Must be quick, and must not call `wake`.
     `on_scan`: called after each lease scan. Must be quick.
@@ -72,30 +73,30 @@ class LeaseKeeper:
         store: LeaseStore,
         worker_id: str,
         *,
-        failover_time: float = 10.0,
+        failover_seconds: float = FAILOVER_SECONDS,
         scan_interval: float | None = None,
         graceful_handoff: bool = True,
-        handoff_timeout: float = 30.0,
+        handoff_seconds: float = 30.0,
         max_leases: int | None = None,
         max_leases_per_scan: int | None = None,
         assignment: Assignment = balanced_assignment,
         by_throughput: bool = False,
-        checkpoint_interval: float = 5.0,
+        checkpoint_seconds: float = 5.0,
         observer: Observer = ignore_events,
         on_change: Callable[[], None] = lambda: None,
         on_scan: Callable[[], None] = lambda: None,
         eligible: Callable[[Lease], bool] = lambda _lease: True,
         joint: TableAssignment | None = None,
     ) -> None:
-        if not worker_id or failover_time <= 0:
+        if not worker_id or failover_seconds <= 0:
             raise ConfigurationError(
-                f"worker_id {worker_id!r} or failover_time {failover_time!r} is invalid: "
-                "worker_id must not be empty, and failover_time must be above 0 seconds"
+                f"worker_id {worker_id!r} or failover_seconds {failover_seconds!r} is invalid: "
+                "worker_id must not be empty, and failover_seconds must be above 0 seconds"
             )
         self.stream_created_at: float | None = None
         self._store = store
         self._worker_id = worker_id
-        self._failover_time = failover_time
+        self._failover_time = failover_seconds
         self._scan_interval = scan_interval
         self._graceful_handoff = graceful_handoff
         self._max_leases = max_leases
@@ -107,10 +108,10 @@ class LeaseKeeper:
         self._on_scan = on_scan
         self._eligible = eligible
         self._joint = joint
-        self._timing = LeaseTiming(failover_time, checkpoint_interval)
-        self._expiry = Expiry(failover_time)
-        self._writer = LeaseWriter(store, failover_time, observer)
-        self._handoffs = Handoffs(store, worker_id, handoff_timeout + failover_time, observer)
+        self._timing = LeaseTiming(failover_seconds, checkpoint_seconds)
+        self._expiry = Expiry(failover_seconds)
+        self._writer = LeaseWriter(store, failover_seconds, observer)
+        self._handoffs = Handoffs(store, worker_id, handoff_seconds + failover_seconds, observer)
         self._leases: dict[str, Lease] = {}
         self._held: dict[str, HeldLease] = {}
         self._unanswered: dict[str, Lease] = {}  # the rows that takes without a response wrote, if they took place

@@ -28,7 +28,7 @@ class Renewals:
         self._timing = timing
         self._scope = trio.CancelScope(deadline=inf)
         # Otherwise each renewal comes in time for the progress too.
-        self._saves_between = timing.checkpoint_interval < timing.renewal_interval
+        self._saves_between = timing.checkpoint_seconds < timing.renewal_interval
 
     def due(self, held: HeldLease) -> None:
         """Consider that a lease is due earlier than it was."""
@@ -50,7 +50,7 @@ class Renewals:
         deadline = min((min(held.renew_at, held.trusted_until) for held in leases), default=inf)
         if self._saves_between:
             check = min((held.next_save_check(now) for held in leases), default=inf)
-            deadline = min(deadline, max(check, now + MIN_CHECK_SHARE * self._timing.checkpoint_interval))
+            deadline = min(deadline, max(check, now + MIN_CHECK_SHARE * self._timing.checkpoint_seconds))
         with trio.CancelScope(deadline=deadline) as self._scope:
             await trio.sleep_forever()
 

@@ -48,13 +48,13 @@ class LeaseWriter:
     """Writes leases to `store` in batches while `run` runs, and one by one otherwise.
 
     A write that fails has no effect on the others of its batch. If a batch as a whole fails, hangs for
-    `failover_time` seconds or is cancelled, each of its writes fails with LeaseStoreUnavailableError: whether it took
+    `failover_seconds` or is cancelled, each of its writes fails with LeaseStoreUnavailableError: whether it took
     place is unknown.
     """
 
-    def __init__(self, store: LeaseStore, failover_time: float, observer: Observer) -> None:
+    def __init__(self, store: LeaseStore, failover_seconds: float, observer: Observer) -> None:
         self._store = store
-        self._failover_time = failover_time
+        self._failover_time = failover_seconds
         self._observer = observer
         self._queue: list[PendingWrite] = []
         self._queued = trio.Event()

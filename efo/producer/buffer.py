@@ -208,7 +208,7 @@ class Buffer:
         That may be when `expire` is due.
         """
         self._new_records = self._new_bytes = 0
-        linger = -inf if self.is_flushing else self._settings.linger
+        linger = -inf if self.is_flushing else self._settings.linger_seconds
         records, size = self._settings.max_request_records, self._settings.max_request_bytes
         request, is_due, wake = PutRequest([]), False, self.expires_from()
         for lane in sorted(self._active, key=lambda lane: lane.oldest):
@@ -307,13 +307,13 @@ class Buffer:
 
     def expires_from(self) -> float:
         """Return when `expire` may have something to do, whatever else waits; infinity for never."""
-        timeout = self._settings.delivery_timeout
+        timeout = self._settings.delivery_timeout_seconds
         lanes = min((lane.expires_from(timeout) for lane in self._active), default=inf)
         return min(lanes, *(entry.put_at + timeout for _, entry in self._misrouted), inf)
 
     def expire(self, now: float) -> list[Entry]:
         """Give up the records that were put too long ago and are not in flight; return their entries."""
-        timeout = self._settings.delivery_timeout
+        timeout = self._settings.delivery_timeout_seconds
         late: list[Entry] = []
         for lane in self._active:
             if lane.growing is not None and lane.growing.put_at + timeout <= now:

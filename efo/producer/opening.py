@@ -92,8 +92,9 @@ def open_producer(
     events go to the logger `efo`. `rng`: the source of jitter, for tests that must repeat.
 
     Leaving the block waits until all records are stored or given up. If the block is cancelled or raises, this takes
-    `close_timeout` at most; what is left then is given up. Without another error, it raises DeliveryError if records
-    were given up whose deliveries nobody has looked at. Raises ConfigurationError, ServiceError and TransportError.
+    `close_timeout_seconds` at most; what is left then is given up. Without another error, it raises DeliveryError if
+    records were given up whose deliveries nobody has looked at. Raises ConfigurationError, ServiceError and
+    TransportError.
     """
     where: dict[str, Any] = {
         "region": region,
@@ -156,7 +157,7 @@ async def _open(
                 connected = trio.CancelScope(shield=True)
                 await connections.start(_within, connected, pool.run)
                 try:
-                    async with _sending(producer, dispatcher, settings.close_timeout):
+                    async with _sending(producer, dispatcher, settings.close_timeout_seconds):
                         yield producer
                 finally:
                     connected.cancel()

@@ -24,11 +24,11 @@ class Expiry:
     """Observes the counters of leases. It never compares the clocks of different machines.
 
     A lease is valid while its counter changes. A lease that has a holder when it is first observed counts as valid,
-    until its counter has not changed for `failover_time` seconds.
+    until its counter has not changed for `failover_seconds` seconds.
     """
 
-    def __init__(self, failover_time: float) -> None:
-        self._failover_time = failover_time
+    def __init__(self, failover_seconds: float) -> None:
+        self._failover_time = failover_seconds
         self._observed: dict[str, _Observation] = {}
         self._sent_at = 0.0
 

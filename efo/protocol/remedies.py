@@ -29,8 +29,8 @@ REMEDIES: Final[Mapping[str, str]] = {
     "kms": "enable the stream's KMS key, and permit kms:Decrypt on it to these credentials",
     # The fan-out consumer.
     "consumer_limit": "deregister a fan-out consumer that nobody uses (efo consumers)",
-    "consumer_gone": "set [consumer] arn to that of the present consumer, or remove it, so that efo registers one",
-    "consumer_not_found": "set [consumer] arn to that of the present consumer, or remove it, so that efo registers one",
+    "consumer_gone": "set [consumer] consumer_arn to the present consumer's, or remove it: efo then registers one",
+    "consumer_not_found": "set [consumer] consumer_arn to the present consumer's, or remove it: efo then registers one",
     "consumer_not_active": "look at the state of the fan-out consumer (efo consumers)",
     "consumer_replaced": "find out who deregisters the fan-out consumer: efo has registered it again",
     "not_visible": "wait: the service shows a new shard or consumer late; if this goes on, the stream was recreated",

@@ -51,6 +51,9 @@ from efo.protocol.doubts import Doubts
 from efo.protocol.messages import SubscribeToShardEvent
 from efo.protocol.pacing import SHARD_INTERVAL, TAKE_OVER_AFTER
 
+EVENT_TIMEOUT: Final = 300.0
+"""The most seconds that one event may take to arrive."""
+
 
 class State(Enum):
     """The state of a subscription."""
@@ -195,16 +198,15 @@ class SubscriptionTiming:
 
     `renew_from`, `renew_to`: the limits of the jittered age at which a live attempt is renewed (R7).
     `silence_timeout`: the silence timeout: an attempt fails after this time without a byte (R8).
-    `event_timeout`: the most time that one event may take to arrive. Raises ConfigurationError.
+    Raises ConfigurationError.
     """
 
     renew_from: float = 240.0
     renew_to: float = 285.0
     silence_timeout: float = 35.0
-    event_timeout: float = 300.0
 
     def __post_init__(self) -> None:
-        for name in ("renew_from", "renew_to", "silence_timeout", "event_timeout"):
+        for name in ("renew_from", "renew_to", "silence_timeout"):
             check_number(name, getattr(self, name), infinite=True, unit=" seconds")
         if self.renew_from > self.renew_to:
             raise ConfigurationError(f"renew_from={self.renew_from!r}: expected at most renew_to={self.renew_to!r}")
@@ -285,7 +287,7 @@ class Subscription:
     def wait_started(self, now: float) -> None:
         """Record that the owner starts to wait for input: the silence timeout counts from now (R8)."""
         self._silence_deadline = now + self.timing.silence_timeout
-        self._event_deadline = now + self.timing.event_timeout
+        self._event_deadline = now + EVENT_TIMEOUT
 
     def tick(self, now: float) -> list[Action]:
         """Return the actions that are due now."""
@@ -296,7 +298,7 @@ class Subscription:
             assert live is not None  # noqa: S101 - LIVE and RENEWING have a live attempt
             error = SilenceError(f"no data of an event arrived for {self.timing.silence_timeout:g} s")
             if now >= self._event_deadline:
-                error = SilenceError(f"no complete event arrived for {self.timing.event_timeout:g} s")
+                error = SilenceError(f"no complete event arrived for {EVENT_TIMEOUT:g} s")
             return [Cancel(live, "silence"), *self.handle(Closed(live, error), now)]
         self._move(Signal.DUE)
         return [self._subscribe()]

@@ -162,11 +162,14 @@ RECORDS_DROPPED: Final = Instrument(
     "efo.record.dropped",
     "counter",
     "{record}",
-    "Records that a limit of age dropped, by reason: too_old (max_record_age), behind (skip_when_behind, as far as they"
-    " were read).",
+    "Records that a limit of age dropped, by reason: too_old (max_record_age_seconds), behind"
+    " (skip_when_behind_seconds, as far as they were read).",
 )
 RECORD_SKIPPED_TIME: Final = Instrument(
-    "efo.record.skipped.time", "counter", "s", "How much time's records were skipped unread by skip_when_behind."
+    "efo.record.skipped.time",
+    "counter",
+    "s",
+    "How much time's records were skipped unread by skip_when_behind_seconds.",
 )
 SHARD_ISOLATIONS: Final = Instrument(
     "efo.shard.isolations", "counter", "{isolation}", "Isolations of shards that failed (rule R11)."

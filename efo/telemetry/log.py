@@ -199,11 +199,11 @@ def _records_dropped(event: RecordsDropped) -> Line:
     if event.reason == "behind":
         return logging.WARNING, (
             f"{event.shard_id}: records {when} are skipped, {event.records} of them read: the shard was "
-            f"{event.until - event.since:.0f} s behind, more than skip_when_behind"
+            f"{event.until - event.since:.0f} s behind, more than skip_when_behind_seconds"
         )
     return logging.WARNING, (
-        f"{event.shard_id}: {event.records} records {when} are dropped, older than max_record_age; told once an hour "
-        "for this shard"
+        f"{event.shard_id}: {event.records} records {when} are dropped, older than max_record_age_seconds; told once "
+        "an hour for this shard"
     )
 
 

@@ -65,14 +65,14 @@ STORES: dict[str, tuple[Callable[[], AbstractContextManager[str]], Callable[[str
 # --- the worker process --------------------------------------------------------------------------------------------
 
 
-async def work(store: LeaseStore, worker_id: str, failover_time: float) -> None:
+async def work(store: LeaseStore, worker_id: str, failover_seconds: float) -> None:
     """Hold leases until SIGTERM, and release those that other workers request. Print each change of the number held."""
     changed = trio.Event()
 
     def on_change():
         changed.set()  # the loop below replaces the event: this sets the current one
 
-    keeper = LeaseKeeper(store, worker_id, failover_time=failover_time, on_change=on_change)
+    keeper = LeaseKeeper(store, worker_id, failover_seconds=failover_seconds, on_change=on_change)
     reported = -1
     with trio.open_signal_receiver(signal.SIGTERM) as signals:
         async with trio.open_nursery() as nursery:
@@ -94,9 +94,9 @@ async def stop(signals: AsyncIterator[int], scope: trio.CancelScope) -> None:
         scope.cancel()
 
 
-async def run_worker(name: str, url: str, worker_id: str, failover_time: float) -> None:
+async def run_worker(name: str, url: str, worker_id: str, failover_seconds: float) -> None:
     async with STORES[name][1](url) as store:
-        await work(store, worker_id, failover_time)
+        await work(store, worker_id, failover_seconds)
 
 
 # --- the trials ----------------------------------------------------------------------------------------------------
@@ -130,8 +130,8 @@ class Worker:
 
 
 @asynccontextmanager
-async def worker_process(name: str, url: str, worker_id: str, failover_time: float) -> AsyncIterator[Worker]:
-    arguments = ["--as-worker", worker_id, "--store", name, "--url", url, "--failover-seconds", str(failover_time)]
+async def worker_process(name: str, url: str, worker_id: str, failover_seconds: float) -> AsyncIterator[Worker]:
+    arguments = ["--as-worker", worker_id, "--store", name, "--url", url, "--failover-seconds", str(failover_seconds)]
     process = await trio.lowlevel.open_process(
         [sys.executable, "-m", "proofs.benchmarks.failover", *arguments],
         env={**os.environ, **CREDENTIALS},

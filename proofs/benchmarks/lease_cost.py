@@ -64,7 +64,7 @@ async def measure(url: str, workers: int, leases: int, seconds: float, scan_inte
             while sum(len(keeper.held) for keeper in keepers) < leases:  # noqa: ASYNC110 - no event for it
                 await trio.sleep(0.5)
             print(f"{workers} workers hold {leases} leases; measuring for {seconds:g} s", flush=True)
-            await trio.sleep(DEFAULTS.failover_time)  # until no lease moves any more
+            await trio.sleep(DEFAULTS.failover_seconds)  # until no lease moves any more
             for store in stores:
                 meter.watch(store)
             await trio.sleep(seconds)

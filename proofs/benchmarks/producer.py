@@ -45,7 +45,7 @@ def credentials() -> None:
 
 
 async def put(url: str, ca_file: str, kind: str, seconds: float, size: int, linger: float) -> dict[str, float]:
-    settings = efo.ProducerSettings(aggregate=kind == "aggregated", linger=linger)
+    settings = efo.ProducerSettings(aggregate=kind == "aggregated", linger_seconds=linger)
     payload = b"x" * size
     keys = cycle([f"customer-{number}" for number in range(KEYS)])
     requests = again = 0

@@ -120,7 +120,7 @@ async def _relay(settings: Settings, shard: DecodedShard) -> None:
             destination,
             commit_records=relay.commit_records,
             commit_bytes=relay.commit_bytes,
-            pace=CommitPace(relay.commit_seconds),
+            pace=CommitPace(relay.commit_interval),
         )
 
 

@@ -39,7 +39,7 @@ def object_log(url: str, options: Mapping[str, object]) -> str:
     return f"""\
 [relay]
 directory = "{url}"
-commit_milliseconds = 200
+commit_seconds = 0.2
 maintenance_seconds = 2
 
 [relay.store_options]

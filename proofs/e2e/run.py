@@ -15,6 +15,7 @@ from efo.testing import FakeKinesis, FakeSettings
 from efo_service.demo.children import DemoProcess, ended
 from efo_service.demo.load import DemoLoad
 from efo_service.demo.verify import Comparison, compare
+from efo_service.spark.session import C1_ONLY
 from proofs.e2e.config import efo_config
 from proofs.e2e.kills import Killer, Target, pace_load, wait_for_records
 from proofs.e2e.landed import ParquetFiles
@@ -96,7 +97,9 @@ async def _load_and_kill(
     """Produce records and kill processes, then wait for the rest, drain, and compare the output with the load."""
     relays = [_relay(options, config, number) for number in (1, 2)]
     pipeline = ["pipeline", "--config", str(config), "--json"]
-    spark = DemoProcess("pipeline", pipeline, options.directory, destination.environment)
+    spark = DemoProcess(
+        "pipeline", pipeline, options.directory, {"JDK_JAVA_OPTIONS": C1_ONLY, **destination.environment}
+    )
     kills, count = options.kills, output.count
     relay_target = Target("relay", relays, count, kills["relay"], max_delay=1.0, max_restarts=output.max_relay_restarts)
     server_targets = [
@@ -144,7 +147,6 @@ def _pipeline(output: Output, destination: Destination) -> str:
     return f"""\
 [pipeline]
 trigger_seconds = 1
-quick_start = true
 {destination.pipeline_config}
 {output.pipeline_config}
 """

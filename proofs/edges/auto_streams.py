@@ -67,7 +67,7 @@ class Reader:
 
     async def run(self, options: Mapping[str, Any], *, seconds: float = 30.0, **settings: Any) -> None:
         """Read with these settings, at most so many seconds."""
-        chosen = efo.ConsumerSettings(poll_interval=_POLL_INTERVAL, **settings)
+        chosen = efo.ConsumerSettings(poll_seconds=_POLL_INTERVAL, **settings)
         with trio.move_on_after(seconds):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(partial(consume, options, handler=self.handle, settings=chosen))

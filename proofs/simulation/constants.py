@@ -119,6 +119,7 @@ FIXED: Final[Mapping[str, tuple[str, ...]]] = {
     "R8: when a connection is dead": (
         "efo.kinesis.connection.PING_INTERVAL",
         "efo.kinesis.connection.PING_DEADLINE",
+        "efo.protocol.subscription.EVENT_TIMEOUT",
     ),
     "R9: the windows, which HTTP/2 and AWS's SDKs define": (
         "efo.kinesis.connection.CONNECTION_WINDOW",
@@ -222,6 +223,10 @@ FIXED: Final[Mapping[str, tuple[str, ...]]] = {
         "efo.protocol.unread.MIN_RETENTION",
         "efo.protocol.unread._SLACK",
     ),
+    "each plan chooses them": (
+        "efo.consumer.shard_sources.FANOUT_RETRY_INTERVAL",
+        "efo.consumer.shard_sync.CLEANUP_AFTER",
+    ),
     "only the length of a text": ("efo.consumer.shard_sync._MAX_NAMED",),
 }
 """The constants that keep their values, by the rule or the reason."""
@@ -244,7 +249,10 @@ def perturbed(values: Values) -> Iterator[None]:
     changes: list[tuple[Any, str, float]] = []
     for qualified, value in values:
         owner, _, name = qualified.rpartition(".")
-        changes += [(module, name, value) for module in map(import_module, (owner, *PERTURBED[qualified].users))]
+        changes += [
+            (module, name, value)
+            for module in map(import_module, (owner, *(PERTURBED[qualified].users if qualified in PERTURBED else ())))
+        ]
     # All modules are imported now: one that were imported later would copy a changed constant, and keep it.
     before = [(module, name, getattr(module, name)) for module, name, _ in changes]
     try:

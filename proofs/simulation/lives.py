@@ -176,9 +176,9 @@ class RecreatedStream:
         random = self._random
         settings = ConsumerSettings(
             read_mode=self._mode,
-            failover_time=6.0,
-            checkpoint_interval=random.choice((1.0, 5.0)),
-            shard_sync_interval=random.choice((10.0, 30.0)),
+            failover_seconds=6.0,
+            checkpoint_seconds=random.choice((1.0, 5.0)),
+            shard_sync_seconds=random.choice((10.0, 30.0)),
         )
         fake_settings = FakeSettings(stream_deleting=0.0, idle_interval=20.0)
         async with FakeKinesis(settings=fake_settings) as fake, trio.open_nursery() as nursery:
@@ -314,10 +314,10 @@ class ExpiringStream:
         """Run the world and check it."""
         settings = ConsumerSettings(
             read_mode=self._mode,
-            failover_time=6.0,
-            poll_interval=5.0,
-            checkpoint_interval=5.0,
-            unsubscribe_idle_after=30.0,
+            failover_seconds=6.0,
+            poll_seconds=5.0,
+            checkpoint_seconds=5.0,
+            unsubscribe_idle_seconds=30.0,
         )
         async with FakeKinesis(settings=FakeSettings(idle_interval=20.0)) as fake:
             fake.create_stream(STREAM, self._random.randint(1, 2))

@@ -71,14 +71,14 @@ class Plan:
     padding: int
     fake: FakeSettings
     timing: SubscriptionTiming
-    failover_time: float
-    checkpoint_interval: float
-    shard_sync_interval: float
+    failover_seconds: float
+    checkpoint_seconds: float
+    shard_sync_seconds: float
     stream_window: int
-    unsubscribe_idle_after: float
+    unsubscribe_idle_seconds: float
     subscribes_per_second: float
     graceful_handoff: bool
-    handoff_timeout: float
+    handoff_seconds: float
     balance_by_throughput: bool
     max_leases: int | None
     max_leases_per_scan: int | None
@@ -107,13 +107,13 @@ class Plan:
     at_time: float | None = None
     history: float = 0.0
     constants: Values = ()
-    lease_scan_interval: float | None = None
+    lease_scan_seconds: float | None = None
     commit_records: int = 20
     commit_bytes: int = COMMIT_BYTES
     neighbour: Plan | None = None
     shares_stream: bool = False
     read_mode: ReadMode = "fanout"
-    poll_interval: float = 1.0
+    poll_seconds: float = 1.0
     fanout_retry_interval: float = 30.0
     signing: SigningPlan | None = None
     aggregates: AggregateMode = AggregateMode.DEDUPLICATE
@@ -124,6 +124,14 @@ class Plan:
         """How old what ListShards shows may be, in seconds."""
         is_stale = any(action == "stale_listing" for _, action in self.actions)
         return min(60.0, self.lease_cleanup_after / 2) if is_stale else 0.0
+
+    @property
+    def intervals(self) -> Values:
+        """The constants of efo that are as this plan says."""
+        return (
+            ("efo.consumer.shard_sync.CLEANUP_AFTER", self.lease_cleanup_after),
+            ("efo.consumer.shard_sources.FANOUT_RETRY_INTERVAL", self.fanout_retry_interval),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +169,7 @@ class _Tempo:
     idle_interval: float
     subscription_life: float
     timing: SubscriptionTiming
-    failover_time: float
+    failover_seconds: float
 
 
 _TEMPOS: Final[tuple[tuple[int, Callable[[Random], _Tempo]], ...]] = (
@@ -265,14 +273,14 @@ def _plan(seed: int) -> Plan:
         padding=random.choice((0, 0, 0, 100, 100, 1500)),
         fake=_fake(random, tempo),
         timing=tempo.timing,
-        failover_time=tempo.failover_time,
-        checkpoint_interval=random.choice((1.0, 5.0, 5.0)),
-        shard_sync_interval=random.choice((10.0, 30.0, 60.0)),
+        failover_seconds=tempo.failover_seconds,
+        checkpoint_seconds=random.choice((1.0, 5.0, 5.0)),
+        shard_sync_seconds=random.choice((10.0, 30.0, 60.0)),
         stream_window=random.choice((16_384, 65_536, 1_048_576)),
-        unsubscribe_idle_after=random.choice((10.0, 60.0)),
+        unsubscribe_idle_seconds=random.choice((10.0, 60.0)),
         subscribes_per_second=random.choice((2.0, 20.0, 20.0)),
         graceful_handoff=random.random() < 0.75,
-        handoff_timeout=random.choice((2.0, 30.0)),
+        handoff_seconds=random.choice((2.0, 30.0)),
         balance_by_throughput=random.random() < 0.3,
         max_leases=(max_leases := random.choice((None, None, ceil(MAX_SHARDS / workers)))),
         max_leases_per_scan=Random(f"per scan {seed}").choice((None, None, 1, 2)),
@@ -317,7 +325,7 @@ def _with_settings(plan: Plan, random: Random) -> Plan:
     """Return the plan with settings that change how often efo does something."""
     return replace(
         plan,
-        lease_scan_interval=random.choice((None, None, 0.1, 3.0)),
+        lease_scan_seconds=random.choice((None, None, 0.1, 3.0)),
         commit_records=random.choice((1, 20, 20, 500)),
         commit_bytes=random.choice((200, 2000, COMMIT_BYTES)),
     )
@@ -342,7 +350,7 @@ def _with_read_mode(plan: Plan, random: Random) -> Plan:
     return replace(
         plan,
         read_mode=mode,
-        poll_interval=random.choice((0.25, 1.0, 1.0, 5.0)),
+        poll_seconds=random.choice((0.25, 1.0, 1.0, 5.0)),
         fanout_retry_interval=random.choice((2.0, 10.0, 30.0)),
         actions=tuple(sorted([*plan.actions, *denials])),
     )
@@ -384,7 +392,7 @@ def _with_neighbour(plan: Plan, random: Random) -> Plan:
         _with_settings(_plan(-1 - plan.seed), random),
         fake=plan.fake,
         timing=plan.timing,
-        failover_time=plan.failover_time,
+        failover_seconds=plan.failover_seconds,
         lease_cleanup_after=plan.lease_cleanup_after,
         fault_rate=0.0,
         calm_from=plan.calm_from,

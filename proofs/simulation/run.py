@@ -58,7 +58,7 @@ def _run(seed: int, lines: int, *, digest: bool, keep_story: bool) -> Outcome:
     world = World(plan(seed))
     raised: list[str] = []
     try:
-        with perturbed(world.plan.constants):
+        with perturbed((*world.plan.intervals, *world.plan.constants)):
             trio.run(world.run, clock=trio.testing.MockClock(autojump_threshold=0))
     except Exception as error:  # noqa: BLE001 - whatever a world raises is a problem to report
         raised.append("".join(traceback.format_exception(error)))

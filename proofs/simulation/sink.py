@@ -36,9 +36,9 @@ class _ShardState:
 class MemorySink:
     """The sink that all workers share. It survives their crashes."""
 
-    def __init__(self, guard: Guard, rng: Random, max_delay: float, failover_time: float = 0.0) -> None:
+    def __init__(self, guard: Guard, rng: Random, max_delay: float, failover_seconds: float = 0.0) -> None:
         self.guard = guard
-        self.lock_timeout = max(LOCK_TIMEOUT, failover_time)  # as in the service
+        self.lock_timeout = max(LOCK_TIMEOUT, failover_seconds)  # as in the service
         self.rng = rng
         self.max_delay = max_delay
         self._states: dict[str, _ShardState] = {}

@@ -87,8 +87,8 @@ class World:
                 at_latest=plan.at_latest,
                 max_listing_lag=(host or self).plan.max_listing_lag,
                 saves_late=plan.lease_file is not None,
-                max_save_delay=plan.checkpoint_interval + 2 * max(plan.max_rare_delay, plan.max_delay) + 1.0,
-                max_zombie_time=plan.failover_time,
+                max_save_delay=plan.checkpoint_seconds + 2 * max(plan.max_rare_delay, plan.max_delay) + 1.0,
+                max_zombie_time=plan.failover_seconds,
                 may_skip=self._failures.may_skip,
                 may_refuse=self._failures.may_refuse,
             ),
@@ -109,8 +109,10 @@ class World:
             for operation in ("SubscribeToShard", "GetRecords", "GetShardIterator"):
                 denied = When(operation=operation, start=start, stop=stop, times=inf)
                 self.script.add(Refuse("AccessDeniedException"), denied)
-        self._sink = MemorySink(plan.guard, Random(f"sink {plan.seed}"), plan.max_delay, plan.failover_time)
-        self._dead_letters = MemorySink(plan.guard, Random(f"letters {plan.seed}"), plan.max_delay, plan.failover_time)
+        self._sink = MemorySink(plan.guard, Random(f"sink {plan.seed}"), plan.max_delay, plan.failover_seconds)
+        self._dead_letters = MemorySink(
+            plan.guard, Random(f"letters {plan.seed}"), plan.max_delay, plan.failover_seconds
+        )
         self._log: SimulatedLog | None = None
         if plan.log is not None:
             self._log = SimulatedLog(
@@ -286,7 +288,7 @@ class World:
         if plan.lease_cleanup_after != SHORT_CLEANUP_AFTER:
             return
         # A lease is deleted only after the leases of the shard's parents.
-        with trio.move_on_after(books.generations * (plan.lease_cleanup_after + 2 * plan.shard_sync_interval)):
+        with trio.move_on_after(books.generations * (plan.lease_cleanup_after + 2 * plan.shard_sync_seconds)):
             while books.undeleted_leases():  # noqa: ASYNC110 - no event announces it
                 await trio.sleep(1.0)
         for shard in books.undeleted_leases():

@@ -21,7 +21,7 @@ from efo.testing import FakeKinesisThread, FakeSettings
 from efo_service.relay.log.partition_writer import open_partition
 from efo_service.spark.pipeline.pipeline import run_pipeline
 from efo_service.spark.pipeline.settings import PipelineSettings
-from efo_service.spark.session import spark_session
+from efo_service.spark.session import C1_ONLY, spark_session
 from proofs.spark_parity.cases import CASES
 from proofs.spark_parity.records import write_log
 from proofs.spark_parity.run import Sources, reason
@@ -122,7 +122,7 @@ def pipeline(directory: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     write_events(root)
     settings = PipelineSettings(
         log=root, topic="events", output=str(directory / "tables"), checkpoint=str(directory / "state"),
-        available_now=True, quick_start=True,
+        available_now=True, spark_options={"spark.driver.defaultJavaOptions": C1_ONLY},
     )  # fmt: skip
     try:
         result = run_pipeline(settings)

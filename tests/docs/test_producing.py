@@ -36,8 +36,12 @@ async def test_the_example_does_what_the_page_says(block, autojump_clock, capsys
 def test_the_page_names_the_defaults():
     page = (ROOT / "docs/producing.md").read_text()
     settings = ProducerSettings()
-    assert f"`linger` ({settings.linger:g} s)" in page
+    assert f"`linger_seconds` ({settings.linger_seconds:g} s)" in page
     assert f"Up to {settings.max_in_flight} requests are in flight" in page
     assert f"`max_buffered_bytes`, {settings.max_buffered_bytes // 2**20} MiB" in page
     assert f"`aggregate_bytes` ({settings.aggregate_bytes:,})" in page
-    assert (settings.delivery_timeout, settings.close_timeout, settings.max_request_bytes) == (120.0, 5.0, 2**20)
+    assert (settings.delivery_timeout_seconds, settings.close_timeout_seconds, settings.max_request_bytes) == (
+        120.0,
+        5.0,
+        2**20,
+    )

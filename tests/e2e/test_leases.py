@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from urllib.parse import urlsplit, urlunsplit
 
 import pytest
@@ -22,26 +21,6 @@ def moved(url: str, port: int) -> str:
     """Return the URL with another port."""
     parts = urlsplit(url)
     return urlunsplit(parts._replace(netloc=parts.netloc.replace(f":{parts.port}", f":{port}")))
-
-
-@pytest.mark.parametrize(
-    "url",
-    [f"postgresql://efo:{PASSWORD}@127.0.0.1:1/efo", f"redis://:{PASSWORD}@127.0.0.1:1/0"],
-    ids=["postgres", "redis"],
-)
-async def test_a_server_that_does_not_start_is_reported_after_start_seconds(files, url):
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    leases = {
-        "STORE": "redis" if url.startswith("redis") else "postgres",
-        "URL": moved(url, port),
-        "START_SECONDS": "2",
-    }
-    async with running(files, **{f"EFO_LEASES__{name}": value for name, value in leases.items()}) as efo:
-        assert await efo.ended() == Exit.UNAVAILABLE
-    assert f"127.0.0.1:{port}" in efo.stderr
-    assert "retried for 2 s, see [leases] start_seconds" in " ".join(efo.stderr.split())
-    assert PASSWORD not in efo.stderr + str(efo.lines)
 
 
 @pytest.mark.parametrize("store", SERVERS)

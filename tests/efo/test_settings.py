@@ -46,9 +46,8 @@ def test_a_position_may_be_a_string_or_a_time(value, position):
     ("settings", "message"),
     [
         ({"read_mode": "poll"}, "read_mode='poll': expected 'fanout', 'polling' or 'auto'"),
-        ({"poll_interval": 6.0}, "poll_interval=6.0: expected at most 5 seconds"),
-        ({"poll_interval": 0}, "poll_interval=0: expected"),
-        ({"fanout_retry_interval": -1}, "fanout_retry_interval=-1: expected"),
+        ({"poll_seconds": 6.0}, "poll_seconds=6.0: expected at most 5 seconds"),
+        ({"poll_seconds": 0}, "poll_seconds=0: expected"),
         (
             {
                 "read_mode": "polling",
@@ -104,24 +103,24 @@ def test_anything_else_is_rejected_at_the_call(value, message):
         ("consumer_name", 5),
         ("timing", 300),
         ("graceful_handoff", "no"),
-        ("balance_by_throughput", 1),
+        ("balance", True),
         ("max_leases", "3"),
         ("max_leases", True),
         ("stream_window", 1024.0),
-        ("checkpoint_interval", True),
+        ("checkpoint_seconds", True),
         ("aggregates", None),
         ("subscribes_per_second", 0),
         ("subscribes_per_second", float("inf")),
-        ("checkpoint_interval", -1),
-        ("checkpoint_interval", None),
-        ("failover_time", "10"),
-        ("handoff_timeout", -0.1),
+        ("checkpoint_seconds", -1),
+        ("checkpoint_seconds", None),
+        ("failover_seconds", "10"),
+        ("handoff_seconds", -0.1),
         ("max_leases", 0),
-        ("lease_scan_interval", 0),
-        ("lease_cleanup_after", 0),
-        ("shard_sync_interval", float("nan")),
-        ("unsubscribe_idle_after", 0),
-        ("shard_cooldown", -1),
+        ("lease_scan_seconds", 0),
+        ("lease_cleanup", 0),
+        ("shard_sync_seconds", float("nan")),
+        ("unsubscribe_idle_seconds", 0),
+        ("shard_cooldown_seconds", -1),
         ("stream_window", 0),
         ("stream_window", 2**31),
         ("aggregates", "keep all"),
@@ -141,7 +140,7 @@ def test_an_impossible_value_is_rejected_by_name(name, value):
         ConsumerSettings(**{name: value})
 
 
-@pytest.mark.parametrize("name", ["lease_scan_interval", "lease_cleanup_after", "max_leases", "consumer_name"])
+@pytest.mark.parametrize("name", ["lease_scan_seconds", "max_leases", "consumer_name"])
 def test_none_stands_for_the_default_or_for_no_limit(name):
     assert getattr(ConsumerSettings(**{name: None}), name) is None
 

@@ -165,7 +165,7 @@ LEASES = {
     "max_leases_per_scan": 4,
     "worker_weights": {"w-": 2.0},
     "zones": ["v", "w"],
-    "cleanup": False,
+    "lease_cleanup": False,
 }
 """The other settings of [leases], none with its default."""
 
@@ -293,7 +293,7 @@ CONSUMER = {
     "on_service_error": "isolate",
     "shard_cooldown_seconds": 33,
     "aggregates": "keep",
-    "tags": "team=orders, stage=test",
+    "consumer_tags": {"team": "orders", "stage": "test"},
 }
 
 
@@ -301,7 +301,7 @@ async def test_every_setting_reaches_the_consumer(fakes, sdk):
     settings = Settings(
         kinesis={"stream": "orders"},
         consumer={"application": "app", "initial_position": "latest", "checkpoint_seconds": 2, **CONSUMER},
-        leases={"worker_id": "w-1", "failover_seconds": 7, "scan_interval_seconds": 3, **LEASES},
+        leases={"worker_id": "w-1", "failover_seconds": 7, "lease_scan_seconds": 3, **LEASES},
         service={"port": 0},
     )
     async with running(fakes, sdk, settings):
@@ -311,21 +311,21 @@ async def test_every_setting_reaches_the_consumer(fakes, sdk):
         consumer_name="app",
         consumer_tags={"team": "orders", "stage": "test"},
         initial_position=settings.consumer.position,
-        checkpoint_interval=2,
-        shard_sync_interval=31,
+        checkpoint_seconds=2,
+        shard_sync_seconds=31,
         stream_window=70_000,
-        unsubscribe_idle_after=32,
-        shard_cooldown=33,
+        unsubscribe_idle_seconds=32,
+        shard_cooldown_seconds=33,
         aggregates=AggregateMode.KEEP,
-        failover_time=7,
-        lease_scan_interval=3,
+        failover_seconds=7,
+        lease_scan_seconds=3,
         graceful_handoff=False,
-        handoff_timeout=9,
+        handoff_seconds=9,
         max_leases=5,
-        balance_by_throughput=True,
+        balance="throughput",
         max_leases_per_scan=4,
         assignment=zone_assignment(["v", "w"], within=weighted_assignment({"w-": 2.0})),
-        lease_cleanup_after=None,
+        lease_cleanup=False,
     )
     passed = {name: fakes.arguments[name] for name in ("application", "worker_id", "on_service_error")}
     assert passed == {"application": "app", "worker_id": "w-1", "on_service_error": "isolate"}

@@ -163,7 +163,7 @@ async def test_a_finished_shard_is_not_subscribed_to(autojump_clock: Clock) -> N
 async def test_a_worker_whose_subscription_is_taken_over_does_not_subscribe_again(autojump_clock: Clock) -> None:
     """Kinesis reports the take-over to the old subscription. The worker loses its lease before it subscribes again."""
     store, ann_events, bob_events = MemoryLeaseStore(), list[events.Event](), list[events.Event]()
-    settings = replace(SETTINGS, graceful_handoff=False, checkpoint_interval=1000)
+    settings = replace(SETTINGS, graceful_handoff=False, checkpoint_seconds=1000)
     async with FakeKinesis() as fake, trio.open_nursery() as nursery:
         fake.create_stream(STREAM, shards=2)
         fake.put_many(STREAM, [(f"key-{n}", b"1") for n in range(10)])

@@ -157,7 +157,8 @@ OVERVIEW: Final = Dashboard(
                 ),
                 Panel(
                     title="Time that expired or was skipped unread",
-                    about="How much time's records may have expired, or skip_when_behind has skipped, in 15 minutes.",
+                    about="How much time's records may have expired, or skip_when_behind_seconds has skipped,"
+                    " in 15 minutes.",
                     unit="s",
                     queries=(
                         Query(increase(of_stream("efo_record_expired_time_seconds_total"), "15m", _LABELS), _STREAM),

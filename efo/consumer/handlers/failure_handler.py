@@ -108,7 +108,9 @@ class FailureHandler:
         self._observer = shard.observer if observer is None else observer
         self._now = trio.lowlevel.current_clock().current_time  # a third of the calls of trio.current_time
         if shard.ages is not None and shard.ages.max_age is not None:
-            self._too_old = RecordTooOldError(f"the record is older than max_record_age={shard.ages.max_age:g} s")
+            self._too_old = RecordTooOldError(
+                f"the record is older than max_record_age_seconds={shard.ages.max_age:g} s"
+            )
             self._policy_of_old = self._policy_for(self._too_old)
             if self._policy_of_old.then == "dead_letter":
                 shard.ages.dead_letter = self._dead_letter_old

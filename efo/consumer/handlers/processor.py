@@ -27,7 +27,7 @@ LEASE_LOST_TIMEOUT: Final = 2.0
 class Checkpointer:
     """Moves the checkpoint of one shard, as KCL's checkpointer does.
 
-    It is saved with the next renewal of the lease (`ConsumerSettings.checkpoint_interval`), and when the shard ends or
+    It is saved with the next renewal of the lease (`ConsumerSettings.checkpoint_seconds`), and when the shard ends or
     the worker stops. So unlike KCL's, a call costs nothing and never fails.
     """
 

@@ -23,7 +23,7 @@ class StreamConfig:
     `consumer_arn`: a fan-out consumer that somebody else registers, as in another account.
     `role`: a role to assume, for a stream of another account. `region`: the stream's; an ARN has it.
     `settings`: all other settings of this stream. The subscribe budget and `max_leases` are those of all streams;
-    `assignment` and `balance_by_throughput` must be the same in all of them.
+    `assignment` and `balance` must be the same in all of them.
     `stream_id`: "account:stream:epoch", by which its leases are named in a multi-stream lease table (KCL:
     StreamIdentifier). None: the account, the name and the creation time that the service describes. Set it if the table
     is KCL's and its tracker names another epoch.
@@ -76,7 +76,7 @@ class StreamConfig:
         return settings
 
 
-_OF_THE_BALANCE: Final = ("assignment", "balance_by_throughput")
+_OF_THE_BALANCE: Final = ("assignment", "balance")
 """The settings by which leases are balanced."""
 
 StreamLike = str | KinesisClient | StreamConfig

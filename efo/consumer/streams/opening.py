@@ -91,9 +91,9 @@ async def open_streams(
     shards of all streams, and of the fan-out consumer of each. `leases`: see `StreamLeases`.
     `settings`: of all streams. `subscribes_per_second` and `max_leases` are those of all streams together, and the
     leases of all streams are balanced between the workers as one: so a StreamConfig must not have another `assignment`
-    or `balance_by_throughput`.
+    or `balance`.
     `on_service_error`: "isolate" keeps an error of the service (a stream that does not exist, access denied) to its
-    stream, which is tried again after `ConsumerSettings.shard_cooldown`; "stop" stops everything.
+    stream, which is tried again after `ConsumerSettings.shard_cooldown_seconds`; "stop" stops everything.
     `observer`: a function that returns the observer of a stream, by its name; it is called once for each. By default,
     events go to the logger `efo.STREAM`. The other arguments are those of `consume`. Raises EfoError.
     """
@@ -138,7 +138,7 @@ async def open_streams(
             settings=settings,
             refresh_interval=refresh_interval,
             on_service_error=on_service_error,
-            retry_after=settings.shard_cooldown,
+            retry_after=settings.shard_cooldown_seconds,
             observer=observer,
             timeout=timeout,
         )

@@ -18,13 +18,13 @@ SCANS_PER_FAILOVER_TIME: Final = 100
 then cost about a fifth of the renewals, for any number of leases and workers (DynamoDB's prices)."""
 
 
-def default_scan_interval(failover_time: float, workers: int) -> float:
+def default_scan_interval(failover_seconds: float, workers: int) -> float:
     """Return the lease scan interval in seconds. A released lease waits about this long for its next owner.
 
     It is a twentieth of the fail-over time for up to five workers. It grows with the number of workers, up to half
     the fail-over time.
     """
-    return failover_time * min(max(0.05, workers / SCANS_PER_FAILOVER_TIME), 0.5)
+    return failover_seconds * min(max(0.05, workers / SCANS_PER_FAILOVER_TIME), 0.5)
 
 
 def assign(

@@ -31,7 +31,7 @@ class AssignmentView:
     `neglected`: the keys of leases that no worker has kept or taken for a long time.
     `may_take`: whether this worker may take a lease now: it reads the shard, whose parents are finished.
     `max_leases`: the most leases that a worker owns; None: no limit.
-    `by_throughput`: balance the throughput of shards, not their number: `ConsumerSettings.balance_by_throughput`.
+    `by_throughput`: balance the throughput of shards, not their number: `ConsumerSettings.balance`.
     """
 
     worker: str

@@ -403,7 +403,7 @@ def _() -> Outcome:
             """
 import logging
 logging.basicConfig(level=logging.INFO)
-settings = efo.ProducerSettings(linger=0.01)
+settings = efo.ProducerSettings(linger_seconds=0.01)
 with efo.sync.open_producer("orders", settings=settings, observer=efo.telemetry.LoggingObserver()) as producer:
     for number in range(60):
         producer.put(b"%d" % number, "key").result()

@@ -31,7 +31,7 @@ def _() -> Outcome:
         told, did = _unclosed(
             here,
             """
-producer = (block := efo.sync.open_producer("orders", settings=efo.ProducerSettings(linger=60))).__enter__()
+producer = (block := efo.sync.open_producer("orders", settings=efo.ProducerSettings(linger_seconds=60))).__enter__()
 producer.put_many([efo.ProducerRecord(b"%d" % number, "key") for number in range(1000)])
 """,
         )

@@ -36,7 +36,6 @@ sink = "kafka"
 [relay.kafka]
 bootstrap_servers = "{self._broker.address}"
 partitions = {PARTITIONS}
-checkpoint_partitions = 2
 connect_seconds = 60"""
 
     async def prepare(self) -> None:

@@ -227,7 +227,7 @@ def a_service_with_a_limit_of_age() -> Outcome:
             fake.put(STREAM, f"{CANARY}-key", b"%d" % number)
         with serving(fake, RELAY__MAX_RECORD_AGE=0.001) as service:
             line = service.until(lambda: service.named("records_dropped"))
-            sentence = service.until(lambda: [p for p in service.problems() if "max_record_age" in p])
+            sentence = service.until(lambda: [p for p in service.problems() if "max_record_age_seconds" in p])
             metrics = service.get("/metrics")
     told = line[0]["records"] if line else 0
     counted = sum(map(float, re.findall(r'^efo_record_dropped_total\{.*"too_old".*\} (.*)$', metrics, re.MULTILINE)))

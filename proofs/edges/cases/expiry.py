@@ -43,7 +43,7 @@ class World:
         self.got: set[bytes] = set()
         self.reports: list[events.RecordsExpired] = []
         self._store = MemoryLeaseStore()
-        self._settings = efo.ConsumerSettings(read_mode=mode, checkpoint_interval=10.0, poll_interval=5.0)  # type: ignore[arg-type] # of READ
+        self._settings = efo.ConsumerSettings(read_mode=mode, checkpoint_seconds=10.0, poll_seconds=5.0)  # type: ignore[arg-type] # of READ
         fake.create_stream(STREAM)
         fake.retain(STREAM, HOURS)
 

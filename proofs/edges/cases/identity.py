@@ -37,7 +37,7 @@ class World:
         self.store = MemoryLeaseStore()
         self.got: set[bytes] = set()
         self.error: efo.errors.EfoError | None = None
-        self.settings = efo.ConsumerSettings(read_mode=mode, checkpoint_interval=1.0, shard_sync_interval=10.0)  # type: ignore[arg-type] # of READ
+        self.settings = efo.ConsumerSettings(read_mode=mode, checkpoint_seconds=1.0, shard_sync_seconds=10.0)  # type: ignore[arg-type] # of READ
         fake.create_stream(STREAM, shards)
         self.put(OLD)
 

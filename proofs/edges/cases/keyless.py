@@ -203,7 +203,7 @@ async def order_and_aggregates_of_a_stream_without_keys() -> Outcome:
 @cases.case("told in one event, nothing lost: aggregates become single records")
 async def a_producer_whose_stream_changes_to_auto() -> Outcome:
     events: list[object] = []
-    settings = efo.ProducerSettings(aggregate=True, ordered=True, linger=0.02)
+    settings = efo.ProducerSettings(aggregate=True, ordered=True, linger_seconds=0.02)
     async with served("USER_PARTITION_KEY") as (fake, options):
         async with efo.open_producer(STREAM, settings=settings, observer=events.append, **options) as producer:
             for number in range(200):
@@ -221,7 +221,7 @@ async def a_producer_whose_stream_changes_to_auto() -> Outcome:
 @cases.case("each record without a key has an error that says so; all others are stored")
 async def a_producer_whose_stream_changes_back() -> Outcome:
     async with served() as (fake, options):
-        async with efo.open_producer(STREAM, settings=efo.ProducerSettings(linger=0.5), **options) as producer:
+        async with efo.open_producer(STREAM, settings=efo.ProducerSettings(linger_seconds=0.5), **options) as producer:
             without = [await producer.put(data(number)) for number in range(5)]
             keyed = [await producer.put(data(number), KEY) for number in range(5, 10)]
             fake.distribute(STREAM, "USER_PARTITION_KEY")

@@ -184,7 +184,7 @@ def servers_with_passwords_cannot_be_reached() -> Outcome:
     os.environ.update(GOOD)
     codes = []
     for store, scheme in (("postgres", "postgresql"), ("redis", "redis")):
-        _config(f'[leases]\nstore = "{store}"\nstart_seconds = 1\n', endpoint_url="https://127.0.0.1:9")
+        _config(f'[leases]\nstore = "{store}"\n', endpoint_url="https://127.0.0.1:9")
         secret = {"EFO_LEASES__URL": f"{scheme}://me:{CANARY}@127.0.0.1:9/0"}
         codes.append(_efo("check-config", "--config", "efo.toml", **secret).returncode)
         codes.append(_efo("doctor", "--config", "efo.toml", "--timeout", "5", **secret).returncode)

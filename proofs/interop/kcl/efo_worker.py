@@ -19,8 +19,8 @@ async def main() -> None:
     environment = os.environ
     application = environment["INTEROP_CONSUMER"]
     settings = efo.ConsumerSettings(
-        failover_time=int(environment["INTEROP_FAILOVER_MILLIS"]) / 1000,
-        checkpoint_interval=1.0,
+        failover_seconds=int(environment["INTEROP_FAILOVER_MILLIS"]) / 1000,
+        checkpoint_seconds=1.0,
     )
     where: dict[str, Any] = {"endpoint_url": environment["INTEROP_ENDPOINT"], "ca_file": environment["INTEROP_CA"]}
     options: dict[str, Any] = {

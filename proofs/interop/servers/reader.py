@@ -118,7 +118,7 @@ async def reading(
     """Let an application read the stream into `reader` until the context is left. Raises EfoError."""
     chosen = efo.ConsumerSettings(
         stream_window=STREAM_WINDOW,
-        shard_sync_interval=2.0,
+        shard_sync_seconds=2.0,
         timing=timing or SubscriptionTiming(),
         **settings,
     )

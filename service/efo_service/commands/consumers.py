@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -18,7 +19,6 @@ from efo.model import FanOutConsumer, Lease
 from efo_service.commands.common import Force, Yes, confirm, refuse_living_holders, settings_of
 from efo_service.commands.options import CONFIGURED, Application, Json
 from efo_service.commands.output import format_time, write_json, write_line, write_note, write_table
-from efo_service.config.dynamodb import tags_of
 from efo_service.config.settings import Settings
 from efo_service.errors import NoLeaseStoreError, UsageError
 from efo_service.factories.kinesis import open_stream
@@ -32,7 +32,7 @@ def list_(*, of: Application = CONFIGURED, as_json: Json = False) -> None:
     """List the stream's fan-out consumers."""
 
     async def work(settings: Settings, kinesis: KinesisClient) -> tuple[str, list[FanOutConsumer]]:
-        return settings.consumer.consumer_name, await _all(kinesis)
+        return settings.consumer.fan_out_consumer, await _all(kinesis)
 
     own, consumers = _with_kinesis(of, work)
     if as_json:
@@ -69,8 +69,8 @@ def register(
         own = settings.consumer
         registration = Registration(
             kinesis.control_plane,
-            name or own.consumer_name,
-            tags=tags_of(own.tags) if tags is None else _checked_tags(tags),
+            name or own.fan_out_consumer,
+            tags=own.consumer_tags if tags is None else _checked_tags(tags),
         )
         return await registration.ensure()
 
@@ -121,7 +121,7 @@ def janitor(
             match=match,
             older_than=older_than,
             now=kinesis.clock(),
-            own=settings.consumer.consumer_name,
+            own=settings.consumer.fan_out_consumer,
         )
         if not force:
             await _refuse_used(consumers, settings, of, yes=yes)
@@ -130,9 +130,18 @@ def janitor(
     _write_result(_with_kinesis(of, work), as_json=as_json)
 
 
+def _tags_of(text: str) -> dict[str, str]:
+    """Return the values of tags by their names. Raises ValueError if `text` is not NAME=VALUE,..."""
+    pairs = [pair.strip() for pair in text.split(",") if pair.strip()]
+    for pair in pairs:
+        if not re.fullmatch(r"[^=]+=.*", pair):
+            raise ValueError(f"{pair!r} is not a tag: expected NAME=VALUE, separated by commas")
+    return {name.strip(): value.strip() for name, _, value in (pair.partition("=") for pair in pairs)}
+
+
 def _checked_tags(text: str) -> dict[str, str]:
     try:
-        tags = tags_of(text)
+        tags = _tags_of(text)
         check_tags("--tags", tags)
     except (ConfigurationError, ValueError) as error:
         raise UsageError(str(error)) from None
@@ -152,8 +161,8 @@ async def _refuse_used(consumers: list[FanOutConsumer], settings: Settings, of: 
     unknown = []
     for consumer in consumers:
         own = settings.consumer
-        # Unless [consumer] name says otherwise, a consumer has the name of its application.
-        application = own.application if consumer.name == own.consumer_name else consumer.name
+        # Unless [consumer] consumer_name says otherwise, a consumer has the name of its application.
+        application = own.application if consumer.name == own.fan_out_consumer else consumer.name
         update = {"consumer": own.model_copy(update={"application": application})}
         settings_of_it = settings.model_copy(update=update)
         leases: Sequence[Lease] = ()

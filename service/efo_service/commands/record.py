@@ -20,7 +20,6 @@ from efo.testing.recording.writer import RecordingWriter
 from efo_service.commands.options import ConfigFile, Json
 from efo_service.commands.output import write_json, write_line, write_note
 from efo_service.commands.tail import parse_start
-from efo_service.config.dynamodb import tags_of
 from efo_service.config.loading import load_for_stream
 from efo_service.config.settings import Settings
 from efo_service.errors import UnavailableError, UsageError
@@ -62,7 +61,7 @@ def record(
     settings = load_for_stream(config, stream)
     parse_start(start, time.time())  # refuses a wrong time before anything is called
     name = consumer or f"{settings.consumer.application}-record"
-    if name == settings.consumer.consumer_name:
+    if name == settings.consumer.fan_out_consumer:
         raise UsageError(
             f"--consumer {name}: this is the consumer of the application, whose subscriptions a recording would take: "
             "choose another name"
@@ -102,7 +101,7 @@ async def _record(
 
             nursery.start_soon(until_signal)  # from the start: a consumer may take minutes to become ACTIVE
             async with open_stream(settings.kinesis) as kinesis:
-                tags = tags_of(settings.consumer.tags)
+                tags = settings.consumer.consumer_tags
                 consumer = await Registration(kinesis.control_plane, name, tags=tags).ensure()
                 if sys.stderr.isatty():
                     nursery.start_soon(_show_progress, writer)

@@ -28,10 +28,12 @@ def clashes_of(one: Settings, other: Settings) -> Iterator[str]:
             f"both are the application {application!r} on the stream {stream!r}, so that their leases and metrics are "
             "the same: choose another [consumer] application for one of them"
         )
-    elif one.consumer.consumer_name == other.consumer.consumer_name and _may_be_same(one.kinesis, other.kinesis):
+    elif (name := one.consumer.fan_out_consumer) == other.consumer.fan_out_consumer and _may_be_same(
+        one.kinesis, other.kinesis
+    ):
         yield (
-            f"both read the stream {stream!r} as the fan-out consumer {one.consumer.consumer_name!r}, and would take "
-            "its subscriptions from each other: choose another [consumer] name for one of them"
+            f"both read the stream {stream!r} as the fan-out consumer {name!r}, and would take "
+            "its subscriptions from each other: choose another [consumer] consumer_name for one of them"
         )
     if _share_lease_table(one, other):
         yield (

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from efo_service.config.section import Endpoint, ExistingFile, ProxyUrl, Section, Text
+from efo_service.config.section import ProxyUrl, Reached, Text
 
 
 def _check_namespace(value: str) -> str:
@@ -18,7 +18,7 @@ def _check_namespace(value: str) -> str:
     return value
 
 
-class CloudWatchSettings(Section):
+class CloudWatchSettings(Reached):
     """KCL's metrics in CloudWatch, by KCL's names. Credentials come from the AWS chain, never from this file."""
 
     level: Literal["none", "summary", "detailed"] = Field(
@@ -36,18 +36,10 @@ class CloudWatchSettings(Section):
     region: Text | None = Field(
         None, description="AWS region of CloudWatch. Default: the stream's region.", examples=["eu-west-1"]
     )
-    endpoint_url: Endpoint | None = Field(
-        None,
-        description="Endpoint to use instead of the region's own, for example a VPC endpoint.",
-        examples=["http://127.0.0.1:4566"],
-    )
-    ca_file: ExistingFile | None = Field(
-        None,
-        description="PEM file of certificate authorities to trust instead of the system's.",
-        examples=["ca.pem"],
-    )
     profile: Text | None = Field(
-        None, description="Profile of the AWS configuration. Default: [kinesis] profile.", examples=["metrics"]
+        None,
+        description="Profile of the AWS configuration for CloudWatch. Default: [kinesis] profile.",
+        examples=["metrics"],
     )
     proxy_url: ProxyUrl | None = Field(
         None,

@@ -2,29 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Self
 
-from pydantic import AfterValidator, Field, PositiveInt, model_validator
+from pydantic import Field, PositiveInt, model_validator
 
-from efo_service.config.section import Endpoint, ExistingFile, ProxyUrl, Section, Text
-
-
-def _check_tags(value: str) -> str:
-    tags_of(value)
-    return value
+from efo_service.config.section import ProxyUrl, Reached, Text
 
 
-def tags_of(text: str) -> dict[str, str]:
-    """Return the values of tags by their names. Raises ValueError if `text` is not NAME=VALUE,..."""
-    pairs = [pair.strip() for pair in text.split(",") if pair.strip()]
-    for pair in pairs:
-        if not re.fullmatch(r"[^=]+=.*", pair):
-            raise ValueError(f"{pair!r} is not a tag: expected NAME=VALUE, separated by commas")
-    return {name.strip(): value.strip() for name, _, value in (pair.partition("=") for pair in pairs)}
-
-
-class DynamoDbSettings(Section):
+class DynamoDbSettings(Reached):
     """KCL's lease table, for store = "dynamodb". Credentials come from the AWS chain, never from this file."""
 
     table: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{3,255}$")] | None = Field(
@@ -33,18 +18,10 @@ class DynamoDbSettings(Section):
     region: Text | None = Field(
         None, description="AWS region of the table. Default: the stream's region.", examples=["eu-west-1"]
     )
-    endpoint_url: Endpoint | None = Field(
-        None,
-        description="Endpoint to use instead of the region's own, for example a VPC endpoint.",
-        examples=["http://127.0.0.1:8000"],
-    )
-    ca_file: ExistingFile | None = Field(
-        None,
-        description="PEM file of certificate authorities to trust instead of the system's.",
-        examples=["ca.pem"],
-    )
     profile: Text | None = Field(
-        None, description="Profile of the AWS configuration. Default: [kinesis] profile.", examples=["keeper"]
+        None,
+        description="Profile of the AWS configuration for DynamoDB. Default: [kinesis] profile.",
+        examples=["keeper"],
     )
     proxy_url: ProxyUrl | None = Field(
         None,
@@ -75,11 +52,7 @@ class DynamoDbSettings(Section):
     write_capacity: PositiveInt | None = Field(
         None, description="Write units per second of such a table. Set both, or none of them.", examples=[10]
     )
-    tags: Annotated[str, AfterValidator(_check_tags)] = Field(
-        "",
-        description="Tags of a table that efo creates: NAME=VALUE, separated by commas.",
-        examples=["team=orders"],
-    )
+    tags: dict[str, str] = Field({}, description="Tags of a table that efo creates.")
     deletion_protection: bool = Field(
         default=False, description="Whether a table that efo creates is protected from deletion."
     )

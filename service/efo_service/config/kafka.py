@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from math import inf
 from string import Formatter
 from typing import Annotated
@@ -10,8 +11,15 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from efo.foreign_errors import reason_of
-from efo_service.config.section import Count, ExistingFile, Name, Seconds, Section
-from efo_service.relay.kafka.options import Compression, Delivery, Mechanism, PartitionBy, SecurityProtocol
+from efo_service.config.section import ExistingFile, Name, Seconds, Section, defined
+from efo_service.relay.kafka.options import (
+    Compression,
+    Delivery,
+    KafkaOptions,
+    Mechanism,
+    PartitionBy,
+    SecurityProtocol,
+)
 
 PLACEHOLDERS = {"stream", "shard"}
 """The placeholders that a topic template may contain."""
@@ -32,91 +40,52 @@ def _check_template(value: str) -> str:
 Template = Annotated[str, Field(min_length=1, max_length=249), AfterValidator(_check_template)]
 
 
+_of_sink = partial(defined, KafkaOptions)
+
+
 class KafkaSettings(Section):
     """The Kafka cluster, for sink = "kafka". Secrets (password, ...) come only from the environment."""
 
-    bootstrap_servers: str = Field(
-        "127.0.0.1:9092", min_length=1, description="Some of the cluster's brokers: HOST:PORT, separated by commas."
-    )
+    bootstrap_servers: Annotated[str, Field(min_length=1)] = _of_sink("bootstrap_servers")
     topic: Template | None = Field(
         None,
         description="Topic. {stream} and {shard} in it are replaced by their names. Default: [relay] topic.",
         examples=["kinesis.{stream}"],
     )
-    delivery: Delivery = Field(
-        "exactly_once",
-        description="Delivery guarantee: exactly_once (records and position in one transaction) or at_least_once"
-        " (cheaper).",
+    delivery: Delivery = _of_sink("delivery")
+    partition_by: PartitionBy = _of_sink("partition_by")
+    compression: Compression = _of_sink("compression")
+    commit_seconds: Annotated[float, Field(ge=0.01, le=5.0)] = Field(
+        0.2,
+        description="Commit this long after the first uncommitted record, instead of [relay] commit_seconds."
+        " 0.1 to 0.5 is good.",
     )
-    partition_by: PartitionBy = Field(
-        "key",
-        description="Partition by key, as Java's producer does (a reshard keeps the order of each key), or by shard.",
-    )
-    compression: Compression = Field("lz4", description="Compression of record batches: none, gzip, snappy, lz4, zstd.")
-    commit_milliseconds: Annotated[int, Field(ge=10, le=5000)] = Field(
-        200,
-        description="Commit this long after the first uncommitted record, instead of [relay] commit_milliseconds."
-        " 100 to 500 is good.",
-    )
-    create_topics: bool = Field(
-        default=True, description="Whether to create missing topics. If false, a missing topic is an error at start."
-    )
-    partitions: Count = Field(12, description="Number of partitions of a topic that efo creates.")
-    replication_factor: Annotated[int, Field(ge=-1, le=32767)] = Field(
-        -1, description="Replication factor of a topic that efo creates. -1 is the cluster's default."
-    )
-    routes: tuple[Name, ...] = Field(
-        (),
-        description="Topics to which [relay] transform may route records, besides topic. They are created as topic is.",
-        examples=[["orders-eu", "orders-us"]],
-    )
-    checkpoint_topic: Name = Field(
-        "efo-checkpoints", description="Compacted topic that keeps the position of each shard."
-    )
-    checkpoint_partitions: Count = Field(16, description="Number of partitions of checkpoint_topic, if efo creates it.")
-    connect_seconds: Seconds = Field(30.0, description="How long to wait for the brokers at the start.")
-    transaction_seconds: Annotated[float, Field(ge=1, le=900)] = Field(
-        30.0, description="Time-out of a transaction: the broker then aborts it, so that readers do not wait longer."
-    )
+    create_topics: bool = _of_sink("create_topics")
+    partitions: int = _of_sink("partitions")
+    replication_factor: int = _of_sink("replication_factor")
+    routes: tuple[Name, ...] = _of_sink("routes")
+    checkpoint_topic: Name = _of_sink("checkpoint_topic")
+    connect_seconds: float = _of_sink("connect_seconds")
+    transaction_seconds: float = _of_sink("transaction_seconds")
     retry_seconds: Seconds | None = Field(
         None,
         description="How long a failed commit of a shard is retried. Then its lease is released, so that another"
         " worker, which may reach the brokers, can take it. Default: until it works.",
         examples=[120.0],
     )
-    security_protocol: SecurityProtocol = Field(
-        "plaintext", description="Security protocol: plaintext, ssl, sasl_plaintext or sasl_ssl, as in Kafka."
-    )
-    ca_file: ExistingFile | None = Field(
-        None,
-        description="PEM file of certificate authorities to trust instead of the system's.",
-        examples=["ca.pem"],
-    )
-    certificate_file: ExistingFile | None = Field(
-        None, description="PEM file of the client certificate, for mutual TLS.", examples=["client.pem"]
-    )
-    key_file: ExistingFile | None = Field(
-        None, description="PEM file of the client certificate's key.", examples=["client.key"]
-    )
-    key_password: SecretStr | None = Field(None, description="Password of the key in key_file.")
-    sasl_mechanism: Mechanism | None = Field(
-        None,
-        description="SASL mechanism: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER (by OIDC) or AWS_MSK_IAM.",
-        examples=["SCRAM-SHA-512"],
-    )
-    sasl_username: str | None = Field(None, description="User name for PLAIN and SCRAM.", examples=["efo"])
-    sasl_password: SecretStr | None = Field(None, description="Password for PLAIN and SCRAM.")
-    oauth_token_url: str | None = Field(
-        None, description="URL of the token endpoint for OAUTHBEARER.", examples=["https://id.example.com/token"]
-    )
-    oauth_client_id: str | None = Field(None, description="Client id for OAUTHBEARER.", examples=["efo"])
-    oauth_client_secret: SecretStr | None = Field(None, description="Client secret for OAUTHBEARER.")
-    oauth_scope: str | None = Field(None, description="Scope for OAUTHBEARER.", examples=["kafka"])
-    aws_region: str | None = Field(
-        None,
-        description="AWS region of the cluster, for AWS_MSK_IAM. Default: the stream's region.",
-        examples=["eu-west-1"],
-    )
+    security_protocol: SecurityProtocol = _of_sink("security_protocol")
+    ca_file: ExistingFile | None = _of_sink("ca_file")
+    certificate_file: ExistingFile | None = _of_sink("certificate_file")
+    key_file: ExistingFile | None = _of_sink("key_file")
+    key_password: SecretStr | None = _of_sink("key_password")
+    sasl_mechanism: Mechanism | None = _of_sink("sasl_mechanism")
+    sasl_username: str | None = _of_sink("sasl_username")
+    sasl_password: SecretStr | None = _of_sink("sasl_password")
+    oauth_token_url: str | None = _of_sink("oauth_token_url")
+    oauth_client_id: str | None = _of_sink("oauth_client_id")
+    oauth_client_secret: SecretStr | None = _of_sink("oauth_client_secret")
+    oauth_scope: str | None = _of_sink("oauth_scope")
+    aws_region: str | None = _of_sink("aws_region")
 
     @property
     def longest_retry(self) -> float:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
 from pydantic import Field, SecretStr, model_validator
 
+from efo.settings import ConsumerSettings
 from efo_service.config.dynamodb import DynamoDbSettings
-from efo_service.config.section import Count, LocalPath, Seconds, Section
+from efo_service.config.section import LocalPath, Section, defined
 
 _SCHEMES: Final = {"postgres": ("postgresql", "postgres"), "redis": ("redis", "rediss", "unix")}
 """The URL schemes of lease stores."""
 _CALL_TIMEOUT: Final = 5.0
+
+
+_of_library = partial(defined, ConsumerSettings)
 
 
 class LeaseSettings(Section):
@@ -31,36 +36,13 @@ class LeaseSettings(Section):
         description="URL of the postgres or redis server: postgresql://USER:PASSWORD@HOST:PORT/DATABASE, or"
         " redis://...",
     )
-    start_seconds: Seconds = Field(
-        30.0, description="How long to wait at the start for a lease store that is unavailable."
-    )
-    failover_seconds: Seconds = Field(
-        10.0, description="Fail-over time: a lease that is not renewed for this long expires, and others take it (R10)."
-    )
-    scan_interval_seconds: Seconds | None = Field(
-        None,
-        description="Time between two lease scans. Default: a twentieth of failover_seconds, longer with many workers.",
-        examples=[5.0],
-    )
-    graceful_handoff: bool = Field(
-        True,
-        description="Whether to request a lease from its owner, so that no record is read twice. If false, the lease"
-        " is stolen.",
-    )
-    handoff_seconds: Seconds = Field(
-        30.0, description="A requested lease that is not released within this time and failover_seconds is stolen."
-    )
-    max_leases: Count | None = Field(
-        None, description="Maximum number of leases that this worker owns. Default: no limit.", examples=[100]
-    )
-    balance: Literal["count", "throughput"] = Field(
-        "count", description="What workers share evenly: the number of shards (count) or their traffic (throughput)."
-    )
-    max_leases_per_scan: Count | None = Field(
-        None,
-        description="Maximum number of leases that this worker takes in one lease scan. Default: no limit.",
-        examples=[10],
-    )
+    failover_seconds: float = _of_library("failover_seconds")
+    lease_scan_seconds: float | None = _of_library("lease_scan_seconds")
+    graceful_handoff: bool = _of_library("graceful_handoff")
+    handoff_seconds: float = _of_library("handoff_seconds")
+    max_leases: int | None = _of_library("max_leases")
+    max_leases_per_scan: int | None = _of_library("max_leases_per_scan")
+    balance: Literal["count", "throughput"] = _of_library("balance")
     worker_weights: dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]] = Field(
         {},
         description="Weights of workers, by their ids or the beginnings of these; others weigh 1. Shares are in"
@@ -71,9 +53,7 @@ class LeaseSettings(Section):
         description="Zones of workers, with which their ids begin. Each zone reads a part of the hash keys, while it"
         " has workers. The same for all workers.",
     )
-    cleanup: bool = Field(
-        True, description="Whether to delete the lease of a finished shard ten minutes after nothing depends on it."
-    )
+    lease_cleanup: bool = _of_library("lease_cleanup")
     worker_id: str | None = Field(
         None,
         min_length=1,

@@ -19,7 +19,7 @@ _CREDENTIAL = re.compile(r"access_?key|secret|session_?token|password|credential
 _RENAMED: Final[dict[tuple[str, ...], str]] = {
     ("consumer", "give_up_seconds"): "unsubscribe_idle_seconds",
     ("consumer", "park_faults"): 'on_service_error = "isolate"',
-    ("leases", "look_seconds"): "scan_interval_seconds",
+    ("leases", "look_seconds"): "lease_scan_seconds",
     ("relay", "upkeep_seconds"): "maintenance_seconds",
 }
 """Settings of earlier releases, and what they are called now."""

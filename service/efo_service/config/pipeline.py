@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
 from efo.deserializers.many import Layer
 from efo.errors import ConfigurationError
-from efo_service.config.section import Count, LocalPath, Location, Name, Seconds, Section
+from efo_service.config.section import LocalPath, Location, Name, Section, defined
 from efo_service.spark.pipeline.decoding import Decoding
+from efo_service.spark.pipeline.settings import PipelineSettings
 
 _RESERVED_SOURCE_OPTIONS: Final = {
     "path": "use [relay] directory instead",
@@ -47,6 +49,9 @@ SourceOptions = Annotated[dict[str, str], AfterValidator(_check_source_options)]
 SinkOptions = Annotated[dict[str, str], AfterValidator(_check_sink_options)]
 
 
+_of_pipeline = partial(defined, PipelineSettings)
+
+
 class PipelineSection(Section):
     """The Spark pipeline that reads the log or Kafka: `efo pipeline`."""
 
@@ -56,15 +61,9 @@ class PipelineSection(Section):
     jars: LocalPath | None = Field(
         None, description="Directory of jars that Spark loads, such as its Kafka connector.", examples=["connector"]
     )
-    source_options: SourceOptions = Field(
-        {}, description="More options of Spark's source, such as failOnDataLoss. They override those that efo sets."
-    )
-    max_records: Count | None = Field(
-        None, description="Maximum number of records in a micro-batch. Default: no limit.", examples=[1000000]
-    )
-    reader: Name = Field(
-        "pipeline", description="Reader name of this pipeline, for which the log's retention waits. One per pipeline."
-    )
+    source_options: SourceOptions = _of_pipeline("source_options")
+    max_records: int | None = _of_pipeline("max_records")
+    reader: Name = _of_pipeline("reader")
     unwrap: tuple[Layer, ...] = Field(
         (),
         description="Layers around the values, the outermost first, taken off before decode: compression, the header of"
@@ -82,50 +81,22 @@ class PipelineSection(Section):
         (),
         description="Avro schemas of earlier values, the newest first. Such values are resolved to value_schema.",
     )
-    deduplicate_seconds: Annotated[int, Field(ge=0)] | None = Field(
-        None,
-        description="Drop duplicates that arrive within this time. Default: a day if source is kafka with"
-        " at_least_once, else 0.",
-        examples=[86400],
-    )
-    output: Location = Field(
-        "var/parquet",
-        validate_default=True,
-        description="Directory or URI of the output files, such as s3a://lake/orders.",
-    )
-    sink_format: str = Field(
-        "parquet", min_length=1, description="Format of Spark's sink: parquet, delta, iceberg, ..."
-    )
-    sink_options: SinkOptions = Field({}, description="Options of Spark's sink.")
-    table: str | None = Field(
-        None,
-        description="Prefix of the names of tables to write, instead of files in output.",
-        examples=["lake.kinesis.orders"],
-    )
-    checkpoint: Location = Field(
-        "var/checkpoint",
-        validate_default=True,
-        description="Directory or URI of Spark's checkpoint. It belongs to the output.",
-    )
-    trigger_seconds: Seconds = Field(5.0, description="Time between two micro-batches.")
-    available_now: bool = Field(default=False, description="Whether to stop after reading the available records.")
-    window_seconds: Count = Field(60, description="Length of the event-time windows in which records are counted.")
-    watermark_seconds: Count = Field(
-        60, description="Watermark: how late a record may be and still count in its window."
-    )
-    key_groups: Count = Field(16, description="Number of key groups in which records are counted.")
+    deduplicate_seconds: int | None = _of_pipeline("deduplicate_seconds")
+    output: Location = _of_pipeline("output", validate_default=True)
+    sink_format: Annotated[str, Field(min_length=1)] = _of_pipeline("sink_format")
+    sink_options: SinkOptions = _of_pipeline("sink_options")
+    table: str | None = _of_pipeline("table")
+    checkpoint: Location = _of_pipeline("checkpoint", validate_default=True)
+    trigger_seconds: float = _of_pipeline("trigger_seconds")
+    available_now: bool = _of_pipeline("available_now")
+    window_seconds: int = _of_pipeline("window_seconds")
+    watermark_seconds: int = _of_pipeline("watermark_seconds")
+    key_groups: int = _of_pipeline("key_groups")
     metrics_port: int = Field(
         0, ge=0, le=65535, description="Port of the pipeline's metrics for Prometheus. 0 serves none."
     )
-    spark_options: dict[str, str] = Field(
-        {}, description="More configuration of the Spark session. For credentials see docs/spark.md."
-    )
-    master: str = Field("local[2]", min_length=1, description="Spark's master URL.")
-    quick_start: bool = Field(
-        default=False,
-        description="For short runs: Java uses only its first compiler, which starts sooner but is soon three times"
-        " slower.",
-    )
+    spark_options: dict[str, str] = _of_pipeline("spark_options")
+    master: Annotated[str, Field(min_length=1)] = _of_pipeline("master")
 
     @model_validator(mode="after")
     def _can_decode(self) -> PipelineSection:

@@ -9,8 +9,9 @@ from typing import Annotated, Final, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from efo.errors import ConfigurationError
+from efo.settings import ConsumerSettings
 from efo_service.config.kafka import KafkaSettings
-from efo_service.config.section import Count, LocalPath, LogDirectory, Name, Seconds, Section
+from efo_service.config.section import Count, LocalPath, LogDirectory, Name, Seconds, Section, defined
 from efo_service.relay.object_store.url import StoreUrl, log_root, parse_url
 from efo_service.relay.plugins import BUILT_IN, check_sink, owns_positions
 
@@ -25,8 +26,8 @@ def _check_sink(value: str) -> str:
 
 SinkName = Annotated[str, AfterValidator(_check_sink)]
 
-_COMMIT_MILLISECONDS: Final = 50
-_STORE_COMMIT_MILLISECONDS: Final = 5000
+_COMMIT_SECONDS: Final = 0.05
+_STORE_COMMIT_SECONDS: Final = 5.0
 _MAINTENANCE_SECONDS: Final = 30.0
 _STORE_MAINTENANCE_SECONDS: Final = 300.0
 
@@ -62,12 +63,12 @@ class RelaySettings(Section):
     commit_bytes: Count = Field(
         4 * 1024 * 1024, description="Commit after this many bytes as the sink writes them, headers included."
     )
-    commit_milliseconds: Count | None = Field(
+    commit_seconds: Seconds | None = Field(
         None,
         description="Commit this long after the first uncommitted record; up to a second later with many shards, for"
-        " a shard that lags, or while more of it has arrived. Default: 50, and 5000 for a log on an object store, where"
+        " a shard that lags, or while more of it has arrived. Default: 0.05, and 5 for a log on an object store, where"
         " each commit has a price.",
-        examples=[50],
+        examples=[0.05],
     )
     retention_hours: Seconds | None = Field(
         None, description="How long the log keeps a record after its commit. Default: forever.", examples=[72.0]
@@ -112,20 +113,11 @@ class RelaySettings(Section):
         " its shard or stops the service (R11). Default: dead_letter if dead_letters is set, else isolate.",
         examples=["isolate"],
     )
-    max_record_age: Seconds | None = Field(
-        None,
-        description="Drop a record that arrived longer ago than this when it is its turn. Default: never.",
-        examples=[86400.0],
-    )
+    max_record_age_seconds: float | None = defined(ConsumerSettings, "max_record_age_seconds")
     old_records: Literal["drop", "dead_letter"] = Field(
-        "drop", description="Whether records older than max_record_age are dropped, or go to dead_letters."
+        "drop", description="Whether records older than max_record_age_seconds are dropped, or go to dead_letters."
     )
-    skip_when_behind: Seconds | None = Field(
-        None,
-        description="Go on at the tip of a shard that is further behind it than this: what is between is not read."
-        " Default: never.",
-        examples=[3600.0],
-    )
+    skip_when_behind_seconds: float | None = defined(ConsumerSettings, "skip_when_behind_seconds")
     on_sink_error: Literal["stop", "isolate"] = Field(
         "stop",
         description="What a permanent error of the sink for one shard does: stop the service, or isolate the shard"
@@ -176,8 +168,10 @@ class RelaySettings(Section):
     def _has_a_place_for_dead_letters(self) -> RelaySettings:
         if self.on_refused_record == "dead_letter" and self.dead_letters is None:
             raise ValueError('on_refused_record = "dead_letter" needs dead_letters: the name of a topic')
-        if self.old_records == "dead_letter" and (self.dead_letters is None or self.max_record_age is None):
-            raise ValueError('old_records = "dead_letter" needs max_record_age, and dead_letters: the name of a topic')
+        if self.old_records == "dead_letter" and (self.dead_letters is None or self.max_record_age_seconds is None):
+            raise ValueError(
+                'old_records = "dead_letter" needs max_record_age_seconds, and dead_letters: the name of a topic'
+            )
         if self.on_refused_record not in (None, "dead_letter") and self.dead_letters is not None:
             raise ValueError(
                 f'dead_letters is never used with on_refused_record = "{self.on_refused_record}": remove one of them'
@@ -185,12 +179,12 @@ class RelaySettings(Section):
         return self
 
     @property
-    def commit_seconds(self) -> float:
+    def commit_interval(self) -> float:
         """How long after its first record a commit is due, in seconds."""
         if self.sink == "kafka":
-            return self.kafka.commit_milliseconds / 1000
-        default = _STORE_COMMIT_MILLISECONDS if self.sink == "log" and self.is_on_object_store else _COMMIT_MILLISECONDS
-        return (self.commit_milliseconds or default) / 1000
+            return self.kafka.commit_seconds
+        default = _STORE_COMMIT_SECONDS if self.sink == "log" and self.is_on_object_store else _COMMIT_SECONDS
+        return self.commit_seconds or default
 
     @property
     def is_on_object_store(self) -> bool:

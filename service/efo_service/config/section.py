@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Final, get_args
 from urllib.parse import urlsplit
@@ -25,6 +26,7 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 
 from efo.checks import is_clean, shown
+from efo.definitions import default_of, definition_of
 from efo.errors import ConfigurationError
 from efo.foreign_errors import reason_of
 from efo.proxy import parse_proxy, without_credentials
@@ -163,6 +165,39 @@ class Section(BaseModel):
         if not all(is_clean(secret) for secret in secrets):
             raise ValueError(_UNCLEAN)
         return value
+
+
+class Reached(Section):
+    """What the sections of AWS's services share."""
+
+    endpoint_url: Endpoint | None = Field(
+        None,
+        description="Endpoint to use instead of the region's own, for example a VPC endpoint.",
+        examples=["https://127.0.0.1:4567"],
+    )
+    ca_file: ExistingFile | None = Field(
+        None,
+        description="PEM file of certificate authorities to trust instead of the system's.",
+        examples=["ca.pem"],
+    )
+
+
+def defined(kind: type, name: str, **other: Any) -> Any:
+    """Return the field of a setting that is defined elsewhere: its default, bounds and sentence are those.
+
+    `kind`: the dataclass that defines it, see `efo.definitions`. `other`: arguments of pydantic's Field.
+    """
+    one = next(one for one in fields(kind) if one.name == name)
+    definition = definition_of(one)
+    if definition is None:
+        raise TypeError(f"{kind.__name__}.{name} has no definition")
+    bounds: dict[str, Any] = {"gt": definition.above, "ge": definition.least, "le": definition.most}
+    if "float" in str(one.type):
+        bounds["allow_inf_nan"] = definition.infinite
+    options = {**{name: bound for name, bound in bounds.items() if bound is not None}, **other}
+    examples = None if definition.example is None else [definition.example]
+    default: Any = default_of(one)
+    return Field(default, description=definition.sentence, examples=examples, **options)
 
 
 def variable(*names: str) -> str:

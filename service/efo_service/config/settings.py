@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -22,28 +23,26 @@ from efo.model import Position
 from efo.protocol.aggregation import AggregateMode
 from efo.settings import (
     LATEST,
-    MAX_POLL_INTERVAL,
-    STREAM_WINDOW,
-    SUBSCRIBES_PER_SECOND,
     TRIM_HORIZON,
+    ConsumerSettings,
     OnServiceError,
     ReadMode,
     refuse_future,
 )
 from efo_service.config.cloudwatch import CloudWatchSettings
-from efo_service.config.dynamodb import tags_of
 from efo_service.config.leases import LeaseSettings
 from efo_service.config.pipeline import PipelineSection
 from efo_service.config.relay import RelaySettings
 from efo_service.config.section import (
-    Endpoint,
     ExistingFile,
     HomeDirectory,
     Name,
     ProxyUrl,
+    Reached,
     Seconds,
     Section,
     Text,
+    defined,
     proxy_text,
 )
 from efo_service.web.probe import ServiceAddress
@@ -92,22 +91,12 @@ Stream = Annotated[str, AfterValidator(_check_stream)]
 InitialPosition = Annotated[str, BeforeValidator(_check_position)]
 
 
-class KinesisSettings(Section):
+class KinesisSettings(Reached):
     """The stream to read. Credentials come from the AWS chain, never from this file."""
 
     stream: Stream = Field(description="Name or ARN of the stream.", examples=["orders"])
     region: Text | None = Field(
         None, description="AWS region. Default: the ARN's region, then the AWS chain's.", examples=["eu-west-1"]
-    )
-    endpoint_url: Endpoint | None = Field(
-        None,
-        description="Endpoint to use instead of the region's own, for example a VPC endpoint.",
-        examples=["https://127.0.0.1:4567"],
-    )
-    ca_file: ExistingFile | None = Field(
-        None,
-        description="PEM file of certificate authorities to trust instead of the system's.",
-        examples=["ca.pem"],
     )
     profile: Text | None = Field(None, description="Profile of the AWS configuration.", examples=["production"])
     proxy_url: ProxyUrl | None = Field(
@@ -159,94 +148,58 @@ class KinesisSettings(Section):
         return parse_stream(self.stream)[0]
 
 
-def _check_consumer_tags(value: str) -> str:
+def _check_consumer_tags(value: dict[str, str]) -> dict[str, str]:
     try:
-        check_tags("tags", tags_of(value))
+        check_tags("tags", value)
     except ConfigurationError as error:
         raise ValueError(str(error).removeprefix("tags: ")) from None
     return value
+
+
+_of_library = partial(defined, ConsumerSettings)
 
 
 class ConsumerSection(Section):
     """The fan-out consumer, and how it reads the stream."""
 
     application: Name = Field("efo", description="Name of the application. Its workers share the shards.")
-    name: Name | None = Field(
-        None,
-        description="Name of the fan-out consumer, registered if it does not exist. Default: the application's name.",
-        examples=["efo"],
-    )
-    arn: ConsumerArn | None = Field(
-        None,
-        description="ARN of a fan-out consumer that somebody else registers, as in another account, instead of a name.",
-        examples=["arn:aws:kinesis:eu-west-1:123456789012:stream/orders/consumer/efo:1700000000"],
-    )
-    tags: Annotated[str, AfterValidator(_check_consumer_tags)] = Field(
-        "",
-        description="Tags that the fan-out consumer gets when efo registers it: NAME=VALUE, separated by commas.",
-        examples=["team=orders"],
-    )
-    initial_position: InitialPosition = Field(
-        "trim_horizon",
-        description="Initial position of unread shards: trim_horizon, latest or a time like 2026-01-31T12:00:00Z.",
-    )
-    read_mode: ReadMode = Field(
-        "fanout",
-        description="How shards are read: fanout (enhanced fan-out), polling (GetRecords, whose limits all applications"
-        " share), or auto (fan-out, and polling while the stream has all consumers that it may, or fan-out is denied).",
-    )
-    poll_seconds: Seconds = Field(
-        1.0,
-        le=MAX_POLL_INTERVAL,
-        description="Most time between two GetRecords calls for a shard that is current. One that lags is read faster.",
-    )
-    fanout_retry_seconds: Seconds = Field(
-        300.0, description="With read_mode = auto: how long shards are polled until fan-out is tried again."
-    )
-    subscribes_per_second: Seconds = Field(
-        SUBSCRIBES_PER_SECOND, description="Maximum number of SubscribeToShard calls per second by this worker (R6)."
-    )
-    checkpoint_seconds: Seconds = Field(5.0, description="Time between two checkpoints of a shard in the lease store.")
-    shard_sync_seconds: Seconds = Field(
-        60.0, description="Time between two shard syncs: ListShards finds shards that have no lease yet."
-    )
-    stream_window: int = Field(
-        STREAM_WINDOW,
-        ge=65_535,
-        description="HTTP/2 stream window of each shard: how many bytes may wait for the sink (R9).",
-    )
-    unsubscribe_idle_seconds: Seconds = Field(
-        60.0,
-        description="A subscription ends if the sink takes no records for this long. It resumes on demand (R9).",
-    )
+    consumer_name: Name | None = _of_library("consumer_name")
+    consumer_arn: ConsumerArn | None = _of_library("consumer_arn")
+    consumer_tags: Annotated[dict[str, str], AfterValidator(_check_consumer_tags)] = _of_library("consumer_tags")
+    initial_position: InitialPosition = _of_library("initial_position")
+    read_mode: ReadMode = _of_library("read_mode")
+    poll_seconds: float = _of_library("poll_seconds")
+    subscribes_per_second: float = _of_library("subscribes_per_second")
+    checkpoint_seconds: float = _of_library("checkpoint_seconds")
+    shard_sync_seconds: float = _of_library("shard_sync_seconds")
+    stream_window: int = _of_library("stream_window")
+    unsubscribe_idle_seconds: float = _of_library("unsubscribe_idle_seconds")
     on_service_error: OnServiceError = Field(
         "stop",
         description="What a refusal of one shard (KMS, access denied) does: isolate isolates the shard; with stop, a"
         " consumer that has read waits until it is permitted again (R16), and one that has not stops the service.",
     )
-    shard_cooldown_seconds: Seconds = Field(
-        60.0, description="How long this worker does not take the lease of an isolated shard again."
-    )
-    aggregates: AggregateMode = Field(
-        AggregateMode.DEDUPLICATE,
-        description="User records of an aggregate outside the shard's range: deduplicate omits what the KPL puts again"
-        " after a reshard, filter all of them, drop the whole aggregate (as KCL), keep none.",
-    )
+    shard_cooldown_seconds: float = _of_library("shard_cooldown_seconds")
+    aggregates: AggregateMode = _of_library("aggregates")
 
     @property
-    def consumer_name(self) -> str:
+    def fan_out_consumer(self) -> str:
         """The fan-out consumer's name."""
-        return self.name or (self.application if self.arn is None else parse_consumer(self.arn)[1])
+        if self.consumer_arn is not None:
+            return parse_consumer(self.consumer_arn)[1]
+        return self.consumer_name or self.application
 
     @model_validator(mode="after")
     def _has_one_consumer(self) -> ConsumerSection:
-        if self.arn is not None and self.name is not None:
-            raise ValueError("name and arn are the same consumer's: remove one of them")
-        if self.arn is not None and self.read_mode == "polling":
-            raise ValueError("arn has no effect with read_mode = polling, which needs no fan-out consumer: remove it")
-        if self.tags and (self.arn is not None or self.read_mode == "polling"):
-            why = "arn, whose consumer somebody else registers" if self.arn else "read_mode = polling"
-            raise ValueError(f"tags has no effect with {why}: remove it")
+        if self.consumer_arn is not None and self.consumer_name is not None:
+            raise ValueError("consumer_name and consumer_arn are the same consumer's: remove one of them")
+        if self.consumer_arn is not None and self.read_mode == "polling":
+            raise ValueError(
+                "consumer_arn has no effect with read_mode = polling, which needs no fan-out consumer: remove it"
+            )
+        if self.consumer_tags and (self.consumer_arn is not None or self.read_mode == "polling"):
+            why = "consumer_arn, whose consumer somebody else registers" if self.consumer_arn else "read_mode = polling"
+            raise ValueError(f"consumer_tags has no effect with {why}: remove it")
         return self
 
     @property
@@ -404,10 +357,12 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _consumer_of_the_stream(self) -> Settings:
-        if self.consumer.arn is not None:
-            stream, _ = parse_consumer(self.consumer.arn)
+        if self.consumer.consumer_arn is not None:
+            stream, _ = parse_consumer(self.consumer.consumer_arn)
             if self.kinesis.stream not in {stream, parse_stream(stream)[0]}:
-                raise ValueError(f"[consumer] arn is of the stream {stream}, not of {self.kinesis.stream}: correct one")
+                raise ValueError(
+                    f"[consumer] consumer_arn is of the stream {stream}, not of {self.kinesis.stream}: correct one"
+                )
         return self
 
     @model_validator(mode="after")

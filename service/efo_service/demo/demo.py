@@ -149,7 +149,7 @@ port = 0
 output = "parquet"
 checkpoint = "checkpoint"
 trigger_seconds = 1
-quick_start = true
+spark_options = {{ "spark.driver.defaultJavaOptions" = "-XX:TieredStopAtLevel=1" }}
 """
 
 

@@ -54,7 +54,7 @@ async def open_checks(settings: Settings, seconds: float) -> AsyncIterator[list[
             way = endpoint_checks(_location(settings.kinesis))
             kinesis = SharedResource(nursery, lambda: open_stream(settings.kinesis))
             consumer = settings.consumer
-            stream = kinesis_checks(kinesis.get, consumer.consumer_name, NEEDED, consumer.read_mode)
+            stream = kinesis_checks(kinesis.get, consumer.fan_out_consumer, NEEDED, consumer.read_mode)
             cloudwatch = _cloudwatch(settings)
             identity = identity_checks(
                 kinesis.get,

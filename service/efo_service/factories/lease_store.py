@@ -18,7 +18,6 @@ from efo.leases.store import LeaseStore
 from efo.leases.stores.sqlite.store import SqliteLeaseStore
 from efo.retrying import retry
 from efo.telemetry.outages import Outage
-from efo_service.config.dynamodb import tags_of
 from efo_service.config.section import proxy_text
 from efo_service.config.settings import Settings
 from efo_service.errors import NoLeaseStoreError, UnavailableError, UsageError
@@ -32,6 +31,8 @@ if TYPE_CHECKING:
     from efo.leases.stores.redis.store import RedisLeaseStore
 
 _PAUSE: Final = 1.0
+START_SECONDS: Final = 30.0
+"""How long a server that is unavailable at the start is waited for."""
 """Seconds between two attempts to reach a server."""
 _DYNAMODB_TIMEOUT: Final = 2.0
 """Time-out of a call to DynamoDB, which makes up to three attempts. For others: `LeaseSettings.call_timeout`."""
@@ -54,14 +55,14 @@ async def open_leases(settings: Settings, meter_provider: MeterProvider | None =
                 _make_directory(leases.path)
                 yield await stack.enter_async_context(_sqlite(settings))
             case "dynamodb":
-                yield await _retry_until_open(stack, lambda: _dynamodb(settings), leases.start_seconds)
+                yield await _retry_until_open(stack, lambda: _dynamodb(settings), START_SECONDS)
             case "postgres" | "redis":
-                yield await _retry_until_open(stack, lambda: _server(settings), leases.start_seconds)
+                yield await _retry_until_open(stack, lambda: _server(settings), START_SECONDS)
             case "log":
                 from efo_service.factories.object_leases import open_leases_beside_log  # noqa: PLC0415 - only if used
 
                 opening = partial(open_leases_beside_log, settings, meter_provider)
-                yield await _retry_until_open(stack, opening, leases.start_seconds)
+                yield await _retry_until_open(stack, opening, START_SECONDS)
 
 
 @asynccontextmanager
@@ -145,7 +146,7 @@ def _dynamodb(settings: Settings) -> DynamoDbLeaseStore:
 
     kinesis, chosen = settings.kinesis, settings.leases.dynamodb
     new_table = NewTable(
-        tags=tags_of(chosen.tags),
+        tags=chosen.tags,
         deletion_protection=chosen.deletion_protection,
         point_in_time_recovery=chosen.point_in_time_recovery,
         read_capacity=chosen.read_capacity,
@@ -197,7 +198,7 @@ async def _retry_until_open(stack: AsyncExitStack, make: Callable[[], _Opening],
             lambda: stack.enter_async_context(make()), lambda: _PAUSE, seconds=seconds, on_failure=failed
         )
     except LeaseStoreUnavailableError as error:
-        raise LeaseStoreUnavailableError(f"{error}: retried for {seconds:g} s, see [leases] start_seconds") from error
+        raise LeaseStoreUnavailableError(f"{error}: retried for {seconds:g} s") from error
     for ended in outage.succeeded("", trio.current_time()):
         log_outage(ended)
     return store

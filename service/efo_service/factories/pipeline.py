@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Final
 
+from efo.definitions import definition_of
 from efo_service.config.settings import Settings
 from efo_service.factories.kafka import kafka_options
 from efo_service.spark.pipeline.decoding import Decoding
@@ -17,28 +19,20 @@ def pipeline_settings(settings: Settings, *, available_now: bool | None = None) 
     """Return the settings of [pipeline]. `available_now` overrides [pipeline]'s own. Raises ConfigurationError."""
     spark, kafka = settings.pipeline, settings.relay.kafka
     from_kafka = spark.source == "kafka"
-    default_deduplicate = 0 if not from_kafka or kafka.delivery == "exactly_once" else DAY
+    chosen = {
+        one.name: getattr(spark, one.name)
+        for one in fields(PipelineSettings)
+        if definition_of(one) is not None  # the others are made of several settings
+    }
+    if spark.deduplicate_seconds is None:
+        chosen["deduplicate_seconds"] = DAY if from_kafka and kafka.delivery == "at_least_once" else 0
+    if available_now is not None:
+        chosen["available_now"] = available_now
     return PipelineSettings(
         log=settings.relay.log_root,
         topic=settings.topic,
         kafka=reader_options(kafka_options(kafka), settings.topic) if from_kafka else None,
         jars=jars(spark.jars),
-        source_options=spark.source_options,
-        max_records=spark.max_records,
-        reader=spark.reader,
         decoding=Decoding(spark.decode, spark.value_schema, spark.unwrap, spark.older_value_schemas),
-        deduplicate_seconds=default_deduplicate if spark.deduplicate_seconds is None else spark.deduplicate_seconds,
-        output=spark.output,
-        sink_format=spark.sink_format,
-        sink_options=spark.sink_options,
-        table=spark.table,
-        checkpoint=spark.checkpoint,
-        available_now=spark.available_now if available_now is None else available_now,
-        trigger_seconds=spark.trigger_seconds,
-        window_seconds=spark.window_seconds,
-        watermark_seconds=spark.watermark_seconds,
-        key_groups=spark.key_groups,
-        master=spark.master,
-        quick_start=spark.quick_start,
-        spark_options=spark.spark_options,
+        **chosen,
     )

@@ -141,7 +141,7 @@ def _combine(settings: dict[str, Any], values: Mapping[str, str], converted: Map
         mode = "polling" if polled else "fanout"
     settings["consumer.read_mode"] = mode
     if mode == "polling":
-        settings.pop("consumer.arn", None)
+        settings.pop("consumer.consumer_arn", None)
     limits = [converted.get(key, 0) for key in ("maxleasesforworker", "maxactivethreads")]
     settings.pop("leases.max_leases", None)
     if most := min((limit for limit in limits if 0 < limit < _NO_LIMIT), default=0):

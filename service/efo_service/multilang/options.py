@@ -118,8 +118,8 @@ def _retrieval() -> Iterable[Option]:
     yield Option("retrievalMode", "taken", "FANOUT, POLLING, DEFAULT; and efo's AUTO. Default: FANOUT, but POLLING if a"
                  " property of polling is set, as in KCL.", "consumer.read_mode",
                  _choice("default", "fanout", "polling", "auto"))  # fmt: skip
-    yield Option("fanoutConfig.consumerArn", "taken", "", "consumer.arn")
-    yield Option("fanoutConfig.consumerName", "taken", "", "consumer.name")
+    yield Option("fanoutConfig.consumerArn", "taken", "", "consumer.consumer_arn")
+    yield Option("fanoutConfig.consumerName", "taken", "", "consumer.consumer_name")
     yield Option("maxRecords", "mapped", "The most records of one message to a child, however they are read.", "",
                  _whole)  # fmt: skip
     yield Option("pollingConfig.maxRecords", "mapped", "As `maxRecords`.", "", _whole)
@@ -145,7 +145,7 @@ def _retrieval() -> Iterable[Option]:
 def _leases() -> Iterable[Option]:
     yield Option("failoverTimeMillis", "taken", "", "leases.failover_seconds", _seconds)
     yield Option("shardSyncIntervalMillis", "taken", "", "consumer.shard_sync_seconds", _seconds)
-    yield Option("cleanupLeasesUponShardCompletion", "taken", "Default: true.", "leases.cleanup", _flag)
+    yield Option("cleanupLeasesUponShardCompletion", "taken", "Default: true.", "leases.lease_cleanup", _flag)
     yield Option("maxLeasesForWorker", "taken", "", "leases.max_leases", _whole)
     yield Option("maxActiveThreads", "mapped", "The most children, and so leases, of this worker. Of KCL's threads,"
                  " a child needs two or more, and with too few it stops.", "leases.max_leases", _whole)  # fmt: skip

@@ -41,7 +41,7 @@ async def select_leases(store: LeaseStore, keys: Sequence[str], *, select_all: b
 async def living_holders(
     store: LeaseStore,
     leases: Iterable[Lease],
-    failover_time: float,
+    failover_seconds: float,
     show: Callable[[int, float], None] = lambda _left, _seconds: None,
 ) -> Mapping[str, str]:
     """Return the living workers that hold some of these leases, by lease key.
@@ -52,10 +52,10 @@ async def living_holders(
     """
     undecided = {lease.key: lease for lease in leases if lease.holder is not None}
     alive: dict[str, str] = {}
-    deadline = trio.current_time() + failover_time
+    deadline = trio.current_time() + failover_seconds
     while undecided and (left := deadline - trio.current_time()) > 0:
         show(len(undecided), left)
-        await trio.sleep(min(left, failover_time / 10))
+        await trio.sleep(min(left, failover_seconds / 10))
         for row in await store.list():
             seen = undecided.get(row.key)
             # A lease that was just released stays undecided: another worker may be about to take it.

@@ -105,7 +105,7 @@ async def put_lines(
     try:
         await _put_lines(producer, source, parse, progress, Lines(whole=whole), rate)
     except UsageError:
-        await producer.flush()  # left by an exception, it would send for `close_timeout` only
+        await producer.flush()  # left by an exception, it would send for `close_timeout_seconds` only
         raise
 
 

@@ -55,7 +55,7 @@ class RefusesOld:
 
     def __init__(self, is_old: Callable[[Record], bool], max_age: float, then: AppliesTo | None) -> None:
         self._is_old: Final = is_old
-        self._reason: Final = f"the record is older than max_record_age, {max_age:g} s"
+        self._reason: Final = f"the record is older than max_record_age_seconds, {max_age:g} s"
         self._then: Final = then
 
     def __call__(self, records: Sequence[Record]) -> Sequence[Transformed]:

@@ -84,7 +84,7 @@ def _relay(settings: Settings, until: float | None) -> None:
 
 async def _deregister(settings: Settings) -> None:
     """Deregister the consumer of this read. It is nobody else's: the exception to rule R13."""
-    name = settings.consumer.consumer_name
+    name = settings.consumer.fan_out_consumer
     try:
         with trio.fail_after(_DEREGISTER_SECONDS):
             async with open_stream(settings.kinesis) as kinesis:

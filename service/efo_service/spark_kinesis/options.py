@@ -34,8 +34,8 @@ _SETTINGS: Final[Mapping[str, str]] = {
     "externalId": "kinesis.external_id",
     "roleSessionName": "kinesis.role_session_name",
     "application": "consumer.application",
-    "consumerName": "consumer.name",
-    "consumerArn": "consumer.arn",
+    "consumerName": "consumer.consumer_name",
+    "consumerArn": "consumer.consumer_arn",
     "initialPosition": "consumer.initial_position",
     "readMode": "consumer.read_mode",
     "failoverSeconds": "leases.failover_seconds",
@@ -149,8 +149,8 @@ class KinesisOptions:
             application = consumer["application"] = f"{application}-{batch}"
         if position is not None:
             consumer["initial_position"] = position
-        if consumer.get("arn") is None:
-            consumer.setdefault("name", _CONSUMER + str(application))
+        if consumer.get("consumer_arn") is None:
+            consumer.setdefault("consumer_name", _CONSUMER + str(application))
         tables.setdefault("relay", {})["directory"] = str(root)
         if isinstance(root, StoreUrl):
             tables["relay"]["store_options"] = dict(root.options)

@@ -169,7 +169,7 @@ def names(settings: Settings) -> dict[str, str]:
     return {
         "stream": settings.kinesis.stream_name,
         "application": settings.consumer.application,
-        "consumer": settings.consumer.consumer_name,
+        "consumer": settings.consumer.fan_out_consumer,
         "topic": settings.topic,
     }
 
@@ -222,13 +222,13 @@ def _reader(settings: Settings, destination: Destination, tracing: OtelTracing, 
         destination=destination,
         commit_records=relay.commit_records,
         commit_bytes=relay.commit_bytes,
-        pace=CommitPace(relay.commit_seconds),
+        pace=CommitPace(relay.commit_interval),
         room=room,
         spans=open_spans(
             tracing,
             stream=settings.kinesis.stream_name,
             application=settings.consumer.application,
-            consumer=settings.consumer.consumer_name,
+            consumer=settings.consumer.fan_out_consumer,
             server_address=None,
         ),
     )
@@ -243,7 +243,7 @@ def _metrics(settings: Settings, telemetry: Telemetry, kinesis: KinesisClient) -
     return OtelObserver(
         stream=settings.kinesis.stream_name,
         application=settings.consumer.application,
-        consumer=settings.consumer.consumer_name,
+        consumer=settings.consumer.fan_out_consumer,
         server_address=kinesis.authority,
         meter_provider=telemetry.meter_provider,
         max_shards=None,  # its observable instruments forget

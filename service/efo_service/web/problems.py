@@ -98,7 +98,7 @@ _TOLD: Final[dict[Condition, _Told]] = {
 _FAN_OUT_DENIED: Final = (
     "permit kinesis:SubscribeToShard, kinesis:RegisterStreamConsumer and kinesis:DescribeStreamConsumer"
 )
-_FAN_OUT_REMEDY: Final = "look in the log for read_mode_changed; efo tries again after [consumer] fanout_retry_seconds"
+_FAN_OUT_REMEDY: Final = "look in the log for read_mode_changed; efo tries again every five minutes"
 _SYSTEMS: Final[dict[System, str]] = {
     "kinesis": "Kinesis", "lease_store": "the lease store", "sink": "the sink", "cloudwatch": "CloudWatch",
 }  # fmt: skip
@@ -132,9 +132,10 @@ def dropped_problem(dropped: Mapping[str, LeftOut], shards: int, *, is_old: bool
     """Return what is told of records that a limit of age dropped, by shard id. `is_old`: not skipped unread."""
     records, names = sum(found.records for found in dropped.values()), _named(sorted(dropped), shards)
     if is_old:
-        text = f"{names}: {records} records older than [relay] max_record_age were dropped"
+        text = f"{names}: {records} records older than [relay] max_record_age_seconds were dropped"
     else:
-        text = f"{names}: a backlog was skipped, since it was longer than [relay] skip_when_behind: see records_dropped"
+        text = f"{names}: a backlog was skipped, since it was longer than [relay] skip_when_behind_seconds: see"
+        text += " records_dropped"
     return Problem(f"{text}: raise the limit, or read faster, to get them", stops_reading=False)
 
 

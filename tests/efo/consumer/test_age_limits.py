@@ -27,14 +27,14 @@ async def test_the_position_covers_what_is_dropped(autojump_clock, read_mode):
     async with open_environment() as env:
         env.put(*range(10))
         await trio.sleep(1000)
-        async with env.consuming(max_record_age=600, read_mode=read_mode):
+        async with env.consuming(max_record_age_seconds=600, read_mode=read_mode):
             await trio.sleep(20)
             assert (env.received, sum(event.records for event in dropped(env))) == ([], 10)
             (first, *_) = dropped(env)
             assert (first.reason, first.since) == ("too_old", env.fake.settings.epoch)
         assert await env.checkpoint() >= Checkpoint(env.number(9))
         env.seen.clear()
-        async with env.consuming(max_record_age=600, read_mode=read_mode):
+        async with env.consuming(max_record_age_seconds=600, read_mode=read_mode):
             env.put(10)
             await trio.sleep(20)
         assert (env.received, dropped(env)) == ([10], [])
@@ -44,7 +44,7 @@ async def test_a_record_is_old_when_its_turn_comes(autojump_clock):
     async with open_environment(event_records=1) as env:
         env.pace = 400.0
         env.put(*range(4))
-        async with env.consuming(max_record_age=timedelta(seconds=600)):
+        async with env.consuming(max_record_age_seconds=600.0):
             await trio.sleep(2000)
         assert env.received == [0, 1]
         assert sum(event.records for event in dropped(env)) == 2
@@ -61,7 +61,7 @@ async def test_dropped_records_of_an_event_do_not_ack_those_before_them(autojump
                     env.put(1)
                     await trio.sleep(1000)  # the next one is too old then
 
-        async with env.consuming(hold, max_record_age=600):
+        async with env.consuming(hold, max_record_age_seconds=600):
             env.put(0)
             await trio.sleep(1100)
             assert len(held) == len(dropped(env)) == 1
@@ -76,7 +76,7 @@ async def test_a_backlog_is_skipped_once_and_the_shard_goes_on(autojump_clock, r
         await trio.sleep(1000)
         env.put(12)
         await trio.sleep(10)
-        async with env.consuming(skip_when_behind=600, read_mode=read_mode):
+        async with env.consuming(skip_when_behind_seconds=600, read_mode=read_mode):
             await trio.sleep(30)
             env.put(13)
             await trio.sleep(30)
@@ -94,7 +94,7 @@ async def test_a_shard_within_the_limit_is_read_whole(autojump_clock):
         env.put(*range(10))
         await trio.sleep(500)
         env.put(10)
-        async with env.consuming(skip_when_behind=600, max_record_age=600):
+        async with env.consuming(skip_when_behind_seconds=600, max_record_age_seconds=600):
             await trio.sleep(30)
         assert (env.received, dropped(env)) == ([*range(11)], [])
 
@@ -115,7 +115,7 @@ async def test_a_jump_forgets_nothing_that_was_delivered(autojump_clock):
                     slow.set()
                     assert shard.is_in_flight(first)
 
-        async with env.consuming(unacked_first, skip_when_behind=600):
+        async with env.consuming(unacked_first, skip_when_behind_seconds=600):
             env.put(0)
             await trio.sleep(1100)
             env.put(4)
@@ -130,7 +130,7 @@ async def test_children_of_a_shard_that_was_skipped_are_read(autojump_clock):
         env.fake.split(STREAM, env.shard_id)
         await trio.sleep(1000)
         env.put(10)
-        async with env.consuming(skip_when_behind=600):
+        async with env.consuming(skip_when_behind_seconds=600):
             await trio.sleep(60)
             env.put(11)
             await trio.sleep(60)
@@ -154,7 +154,7 @@ async def test_dead_letters_are_stored_before_the_position_passes_them(autojump_
         env.put(0, 1)
         await trio.sleep(1000)
         env.put(2)
-        async with env.consuming(Handler(handle, on_error=policy), max_record_age=600):
+        async with env.consuming(Handler(handle, on_error=policy), max_record_age_seconds=600):
             await trio.sleep(100)
             assert (letters, handled) == ([], [])
             assert (await env.checkpoint()).is_sentinel
@@ -182,7 +182,7 @@ async def test_batches_by_time_do_not_lose_a_dead_letter_that_takes_long(autojum
 
         handler = Handler(efo.batched(handle, records=100, seconds=2), on_error=policy)
 
-        async with env.consuming(handler, max_record_age=600) as consumer:
+        async with env.consuming(handler, max_record_age_seconds=600) as consumer:
             env.put(0)
             await trio.sleep(1)
             consumer.pause(env.shard_id)
@@ -195,7 +195,7 @@ async def test_batches_by_time_do_not_lose_a_dead_letter_that_takes_long(autojum
 
 
 @pytest.mark.parametrize("value", [0, -1, "1h", timedelta(0), True])
-@pytest.mark.parametrize("name", ["max_record_age", "skip_when_behind"])
+@pytest.mark.parametrize("name", ["max_record_age_seconds", "skip_when_behind_seconds"])
 def test_a_wrong_limit_is_refused(name, value):
     with pytest.raises(efo.errors.ConfigurationError, match=f"{name}=.*above 0"):
         ConsumerSettings(**{name: value})

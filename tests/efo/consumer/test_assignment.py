@@ -70,7 +70,7 @@ async def test_a_worker_takes_a_few_leases_in_each_scan(autojump_clock):
         if isinstance(event, events.LeaseStoreCalled) and event.operation == "take":
             taken.append(trio.current_time())
 
-    settings = efo.ConsumerSettings(max_leases_per_scan=2, lease_scan_interval=1.0, initial_position=efo.TRIM_HORIZON)
+    settings = efo.ConsumerSettings(max_leases_per_scan=2, lease_scan_seconds=1.0, initial_position=efo.TRIM_HORIZON)
     async with FakeKinesis() as fake, trio.open_nursery() as nursery:
         fake.create_stream(STREAM, shards=6)
         async with open_worker(fake.kinesis(STREAM), store, settings, observe) as consumer:

@@ -85,7 +85,7 @@ async def test_a_stream_changes_to_auto_and_back_while_it_is_read(
         filters = aggregates in {AggregateMode.FILTER, AggregateMode.DROP}  # those with a key, as they say
         putting = Putting(fake, (None,) if filters else (None, AGGREGATE_KEY, "another producer's"))
         putting.by_key()
-        settings = ConsumerSettings(aggregates=aggregates, shard_sync_interval=5.0)
+        settings = ConsumerSettings(aggregates=aggregates, shard_sync_seconds=5.0)
         async with (
             open_worker(fake.kinesis(STREAM), MemoryLeaseStore(), settings) as consumer,
             trio.open_nursery() as nursery,

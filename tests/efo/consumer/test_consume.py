@@ -395,7 +395,7 @@ async def test_the_status_shows_subscription_pause_and_the_age_of_the_last_event
 
     async with stream_of(b"1") as fake, trio.open_nursery() as nursery:
         (shard_id,) = fake.open_shards(STREAM)
-        settings = efo.ConsumerSettings(unsubscribe_idle_after=10)
+        settings = efo.ConsumerSettings(unsubscribe_idle_seconds=10)
         opening = efo.open_consumer(
             fake.kinesis(STREAM), application="billing", leases="memory:", worker_id="ann", settings=settings
         )

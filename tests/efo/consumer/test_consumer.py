@@ -270,7 +270,7 @@ async def test_the_failure_of_one_shard_does_not_prevent_the_last_save_of_anothe
         fake.put(STREAM, "k", b"fail", explicit_hash_key=str(2**128 - 1))
         fake.split(STREAM, ended)
         with pytest.raises(ValueError, match="no"):
-            async with open_worker(fake.kinesis(STREAM), store, settings(checkpoint_interval=60.0)) as consumer:
+            async with open_worker(fake.kinesis(STREAM), store, settings(checkpoint_seconds=60.0)) as consumer:
                 await consumer.run(reader)
     leases = {lease.key: lease for lease in await store.list()}
     assert leases[ended].checkpoint == Checkpoint(number)

@@ -40,7 +40,7 @@ class World:
         self.got: list[int] = []
         self.put_at: dict[int, float] = {}
         self.pace = 0.0
-        self.settings = ConsumerSettings(read_mode=read_mode, checkpoint_interval=10.0, poll_interval=5.0)
+        self.settings = ConsumerSettings(read_mode=read_mode, checkpoint_seconds=10.0, poll_seconds=5.0)
         fake.create_stream(STREAM)
 
     def put(self, *numbers: int) -> None:
@@ -127,7 +127,7 @@ async def test_a_reader_that_is_slower_than_the_retention(autojump_clock, read_m
                 await trio.sleep(6 * HOUR)
                 world.put(number)
 
-        await world.run(12 * HOUR, during, unsubscribe_idle_after=60.0)
+        await world.run(12 * HOUR, during, unsubscribe_idle_seconds=60.0)
         world.pace = 0.0
         await world.run()
         assert world.got[0] == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import count
 
+import pytest
 import trio
 import trio.testing
 
@@ -23,16 +24,18 @@ STREAM = "orders"
 NOT_OF_THE_CONSUMER = (FakeKinesis, FakeControlPlane, KinesisClient, MemoryLeaseStore, Http2, trio.lowlevel.Task)
 """The fake is behind its client. h2 remembers up to 65,536 streams of a connection that have ended."""
 QUICK = ConsumerSettings(
-    failover_time=40,
-    lease_scan_interval=10,
-    shard_sync_interval=10,
-    lease_cleanup_after=10,
-    shard_cooldown=12,
+    failover_seconds=40,
+    lease_scan_seconds=10,
+    shard_sync_seconds=10,
+    shard_cooldown_seconds=12,
     subscribes_per_second=5,
 )
 
 
-async def test_a_consumer_holds_nothing_of_the_shards_that_are_gone(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_consumer_holds_nothing_of_the_shards_that_are_gone(
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("efo.consumer.shard_sync.CLEANUP_AFTER", 10.0)
     numbers, held, ended = count(), list[int](), 0
 
     async def read(shard: ShardStream) -> None:

@@ -142,7 +142,7 @@ async def test_a_suspended_worker_never_overwrites_a_newer_checkpoint(autojump_c
     async with FakeKinesis() as fake, trio.open_nursery() as nursery:
         fake.create_stream(STREAM)
         anns_store = SuspendableStore(store)
-        never_expires = settings(failover_time=1e6)
+        never_expires = settings(failover_seconds=1e6)
         async with open_worker(fake.kinesis(STREAM), anns_store, never_expires, observe) as ann:
             nursery.start_soon(ann.run, processed.reader("ann"))
             await trio.sleep(1)

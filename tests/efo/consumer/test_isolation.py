@@ -64,7 +64,7 @@ async def test_a_shard_that_the_service_rejects_is_isolated_and_the_others_are_r
 
         kinesis = replace(kinesis, sign=sign)
         fake.put_many(STREAM, [(f"key-{n}", b"%d" % n) for n in range(20)])
-        short_cooldown = settings(shard_cooldown=40)
+        short_cooldown = settings(shard_cooldown_seconds=40)
         async with (
             open_worker(kinesis, store, short_cooldown, seen.append, on_service_error="isolate") as consumer,
             trio.open_nursery() as nursery,
@@ -102,13 +102,14 @@ async def test_by_default_a_shard_that_the_service_rejects_stops_everything(
 @pytest.mark.parametrize("read_mode", ["fanout", "polling", "auto"])
 @pytest.mark.parametrize("code", ["AccessDeniedException", "KMSDisabledException", "UnrecognizedClientException"])
 async def test_after_the_first_success_a_denial_is_waited_for(
-    code: str, read_mode: efo.ReadMode, autojump_clock: trio.testing.MockClock
+    code: str, read_mode: efo.ReadMode, autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("efo.consumer.shard_sources.FANOUT_RETRY_INTERVAL", 5.0)
     store, reader, seen = MemoryLeaseStore(), Reader(), list[events.Event]()
     async with FakeKinesis() as fake, trio.open_nursery() as nursery:
         fake.create_stream(STREAM, shards=2)
         fake.put_many(STREAM, [(f"key-{n}", b"%d" % n) for n in range(20)])
-        how = settings(read_mode=read_mode, fanout_retry_interval=5.0)
+        how = settings(read_mode=read_mode)
         async with open_worker(fake.kinesis(STREAM), store, how, seen.append) as consumer:
             nursery.start_soon(consumer.run, reader)
             await reader.reached(20)
@@ -207,7 +208,7 @@ async def test_a_reader_isolates_its_shard_for_its_own_time_or_that_of_the_setti
     async with FakeKinesis() as fake, trio.open_nursery() as nursery:
         fake.create_stream(STREAM)
         async with open_worker(
-            fake.kinesis(STREAM), MemoryLeaseStore(), settings(shard_cooldown=40), seen.append
+            fake.kinesis(STREAM), MemoryLeaseStore(), settings(shard_cooldown_seconds=40), seen.append
         ) as consumer:
             nursery.start_soon(consumer.run, isolate)
             await trio.sleep(3)
@@ -280,7 +281,7 @@ async def test_a_consumer_that_has_ended_reports_no_shard_that_it_had_given_up(a
         fake.put(STREAM, "k", b"1")
         reader = Reader()
         async with open_worker(
-            fake.kinesis(STREAM), MemoryLeaseStore(), settings(shard_cooldown=60), seen.append
+            fake.kinesis(STREAM), MemoryLeaseStore(), settings(shard_cooldown_seconds=60), seen.append
         ) as consumer:
             nursery.start_soon(consumer.run, reader)
             await reader.reached(1)
@@ -301,7 +302,9 @@ async def test_a_released_shard_is_taken_by_another_worker_and_nothing_is_lost_o
         fake.create_stream(STREAM)
         (shard_id,) = fake.open_shards(STREAM)
         fake.put(STREAM, "k", b"1")
-        async with open_worker(fake.kinesis(STREAM), store, settings(shard_cooldown=60), worker_id="ann") as ann:
+        async with open_worker(
+            fake.kinesis(STREAM), store, settings(shard_cooldown_seconds=60), worker_id="ann"
+        ) as ann:
             nursery.start_soon(ann.run, first)
             await first.reached(1)
             ann.release(shard_id)
@@ -330,7 +333,9 @@ async def test_a_released_shard_is_read_again_after_the_cooldown_if_nobody_else_
         fake.create_stream(STREAM)
         (shard_id,) = fake.open_shards(STREAM)
         fake.put(STREAM, "k", b"1")
-        async with open_worker(fake.kinesis(STREAM), store, settings(shard_cooldown=60), worker_id="ann") as ann:
+        async with open_worker(
+            fake.kinesis(STREAM), store, settings(shard_cooldown_seconds=60), worker_id="ann"
+        ) as ann:
             nursery.start_soon(ann.run, reader)
             await reader.reached(1)
             ann.release(shard_id)

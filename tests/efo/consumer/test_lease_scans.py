@@ -34,11 +34,11 @@ async def scans_in_a_minute(**settings):
 
 
 async def test_the_lease_table_is_scanned_at_the_lease_scan_interval(autojump_clock):
-    default, long = await scans_in_a_minute(), await scans_in_a_minute(lease_scan_interval=20)
+    default, long = await scans_in_a_minute(), await scans_in_a_minute(lease_scan_seconds=20)
     assert default > 100  # every half second
     assert long <= 4  # three scans, and one by the shard sync of each minute
 
 
 def test_a_lease_scan_interval_of_zero_is_rejected():
     with pytest.raises(ConfigurationError, match="scan_interval"):
-        ConsumerSettings(lease_scan_interval=0)
+        ConsumerSettings(lease_scan_seconds=0)

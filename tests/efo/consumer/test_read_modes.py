@@ -128,13 +128,16 @@ def full_quota(fake: FakeKinesis) -> Callable[[], object]:
     return lambda: fake.deregister(arns[0])
 
 
-async def test_auto_polls_while_the_quota_is_used_up_and_goes_back(autojump_clock: Clock) -> None:
+async def test_auto_polls_while_the_quota_is_used_up_and_goes_back(
+    autojump_clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("efo.consumer.shard_sources.FANOUT_RETRY_INTERVAL", 60)
     async with FakeKinesis(settings=FakeSettings(consumers_creating=50)) as fake:
         fake.create_stream(STREAM)
         reading, make_room = Reading(fake), full_quota(fake)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(reading.put, 400)
-            nursery.start_soon(reading.run, ConsumerSettings(read_mode="auto", fanout_retry_interval=60), 210)
+            nursery.start_soon(reading.run, ConsumerSettings(read_mode="auto"), 210)
             await trio.sleep(90)
             assert reading.modes == [("polling", "consumer_limit")]
             make_room()
@@ -177,7 +180,10 @@ async def test_fan_out_alone_stops_when_its_given_consumer_is_deleted(autojump_c
             fake.deregister(consumer.arn)
 
 
-async def test_auto_changes_often_and_loses_and_repeats_nothing(autojump_clock: Clock) -> None:
+async def test_auto_changes_often_and_loses_and_repeats_nothing(
+    autojump_clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("efo.consumer.shard_sources.FANOUT_RETRY_INTERVAL", 5)
     async with FakeKinesis(settings=FakeSettings(subscription_life=20.0)) as fake:
         fake.create_stream(STREAM, shards=2)
         reading = Reading(fake)
@@ -185,7 +191,7 @@ async def test_auto_changes_often_and_loses_and_repeats_nothing(autojump_clock: 
             fake.faults.add(DENIED, When(operation="SubscribeToShard", times=ALWAYS, start=start, stop=start + 30))
         async with trio.open_nursery() as nursery:
             nursery.start_soon(reading.put, 600)
-            nursery.start_soon(reading.run, ConsumerSettings(read_mode="auto", fanout_retry_interval=5), 310)
+            nursery.start_soon(reading.run, ConsumerSettings(read_mode="auto"), 310)
             await trio.sleep(100)
             fake.split(STREAM, fake.open_shards(STREAM)[0])
             await trio.sleep(100)
@@ -194,11 +200,12 @@ async def test_auto_changes_often_and_loses_and_repeats_nothing(autojump_clock: 
         assert len(reading.modes) >= 8
 
 
-async def test_the_status_says_how_shards_are_read(autojump_clock: Clock) -> None:
+async def test_the_status_says_how_shards_are_read(autojump_clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("efo.consumer.shard_sources.FANOUT_RETRY_INTERVAL", 10)
     async with FakeKinesis() as fake:
         fake.create_stream(STREAM)
         rule = fake.faults.add(DENIED, OF_SUBSCRIBE)
-        reading, settings = Reading(fake), ConsumerSettings(read_mode="auto", fanout_retry_interval=10)
+        reading, settings = Reading(fake), ConsumerSettings(read_mode="auto")
         async with (
             open_worker(fake.kinesis(STREAM), reading.store, settings) as consumer,
             trio.open_nursery() as nursery,

@@ -138,7 +138,7 @@ async def test_a_shard_that_is_given_up_with_a_dead_lease_store_lags_and_the_tab
     store = UnreachableStore()
     async with FakeKinesis() as fake:
         fake.create_stream(STREAM)
-        async with consuming(fake, store, failover_time=10) as consumer:
+        async with consuming(fake, store, failover_seconds=10) as consumer:
             await trio.sleep(20)
             assert consumer.counts().leases == {"held": 1, "unowned": 0, "expired": 0}
             store.is_down = True

@@ -34,7 +34,7 @@ class World:
         self.store = MemoryLeaseStore()
         self.seen: list[events.Event] = []
         self.got: list[bytes] = []
-        self.settings = ConsumerSettings(read_mode=read_mode, shard_sync_interval=30.0)
+        self.settings = ConsumerSettings(read_mode=read_mode, shard_sync_seconds=30.0)
         fake.create_stream(STREAM, shards)
         self.put(b"old")
 

@@ -135,7 +135,7 @@ async def test_pauses_at_any_moment_of_a_delivery_lose_nothing(autojump_clock):
 
 
 async def test_an_idle_subscription_is_closed_and_reopened_without_loss_or_repetition(autojump_clock):
-    async with open_environment(event_records=1) as env, env.consuming(unsubscribe_idle_after=60) as consumer:
+    async with open_environment(event_records=1) as env, env.consuming(unsubscribe_idle_seconds=60) as consumer:
         env.put(*range(5))
         await trio.sleep(3)
         assert env.live == 1
@@ -154,13 +154,13 @@ async def test_an_idle_subscription_is_closed_and_reopened_without_loss_or_repet
 
 
 async def test_a_reader_that_waits_for_events_longer_than_it_may_be_idle_stays_subscribed(autojump_clock):
-    async with open_environment(idle_interval=20.0) as env, env.consuming(unsubscribe_idle_after=10):
+    async with open_environment(idle_interval=20.0) as env, env.consuming(unsubscribe_idle_seconds=10):
         await trio.sleep(200)
         assert (env.live, env.end_reasons()) == (1, [])
 
 
 async def test_the_subscription_of_a_reader_that_is_busy_for_long_is_closed(autojump_clock):
-    async with open_environment(event_records=1) as env, env.consuming(unsubscribe_idle_after=30):
+    async with open_environment(event_records=1) as env, env.consuming(unsubscribe_idle_seconds=30):
         env.pace = 100.0
         env.put(*range(5))
         await trio.sleep(90)
@@ -171,7 +171,7 @@ async def test_the_subscription_of_a_reader_that_is_busy_for_long_is_closed(auto
 
 
 async def test_the_subscription_of_a_reader_that_keeps_up_is_never_idle(autojump_clock):
-    async with open_environment(event_records=1) as env, env.consuming(unsubscribe_idle_after=10):
+    async with open_environment(event_records=1) as env, env.consuming(unsubscribe_idle_seconds=10):
         env.pace = 9.0
         env.put(*range(20))
         await trio.sleep(240)
@@ -180,7 +180,7 @@ async def test_the_subscription_of_a_reader_that_keeps_up_is_never_idle(autojump
 
 
 async def test_a_reader_that_is_busy_at_the_end_of_a_shard_still_finishes_it(autojump_clock):
-    async with open_environment() as env, env.consuming(unsubscribe_idle_after=10):
+    async with open_environment() as env, env.consuming(unsubscribe_idle_seconds=10):
         env.pace = 100.0
         env.put(1)
         env.fake.split(STREAM, env.shard_id)

@@ -137,14 +137,14 @@ async def test_leases_of_finished_shards_are_deleted_when_nothing_depends_on_the
     assert deleted == [parent, low, high]
 
 
-async def test_leases_of_finished_shards_are_kept_without_lease_cleanup_after(
+async def test_leases_of_finished_shards_are_kept_without_lease_cleanup(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     store, seen, data = MemoryLeaseStore(), list[events.Event](), list[bytes]()
     async with FakeKinesis() as fake:
         fake.create_stream(STREAM)
         (parent,) = fake.open_shards(STREAM)
-        async with open_reader(fake, store, seen, data, lease_cleanup_after=None):
+        async with open_reader(fake, store, seen, data, lease_cleanup=False):
             fake.split(STREAM, parent)
             await trio.sleep(800)
             assert parent in await keys(store)
@@ -228,20 +228,26 @@ class Hanging(MemoryLeaseStore):
         return await super().list()
 
 
-async def test_a_lease_store_that_hangs_fails_the_start(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_lease_store_that_hangs_fails_the_start(
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("efo.consumer.shard_sync.CLEANUP_AFTER", 20.0)
     seen, data = list[events.Event](), list[bytes]()
     async with FakeKinesis() as fake:
         fake.create_stream(STREAM)
         with pytest.raises(TransportError, match="within 10 s"):
-            async with open_reader(fake, Hanging(0), seen, data, lease_cleanup_after=20.0):
+            async with open_reader(fake, Hanging(0), seen, data):
                 await trio.sleep_forever()
 
 
-async def test_a_lease_store_that_hangs_later_is_reported_and_retried(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_lease_store_that_hangs_later_is_reported_and_retried(
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("efo.consumer.shard_sync.CLEANUP_AFTER", 20.0)
     store, seen, data = Hanging(-1), list[events.Event](), list[bytes]()
     async with FakeKinesis() as fake:
         fake.create_stream(STREAM)
-        async with open_reader(fake, store, seen, data, lease_cleanup_after=20.0, lease_scan_interval=1000.0):
+        async with open_reader(fake, store, seen, data, lease_scan_seconds=1000.0):
             await trio.sleep(50)
             store.lists = 0
             await trio.sleep(60)
@@ -258,7 +264,7 @@ async def test_a_listing_that_works_again_is_reported_after_those_that_failed(au
     store, seen, data = MemoryLeaseStore(), list[events.Event](), list[bytes]()
     async with FakeKinesis() as fake:
         fake.create_stream(STREAM, shards=2)
-        async with open_reader(fake, store, seen, data, shard_sync_interval=10):
+        async with open_reader(fake, store, seen, data, shard_sync_seconds=10):
             await trio.sleep(25)
             rule = fake.faults.add(Refuse("InternalFailure", status=500), When(operation="ListShards", probability=1.0))
             await trio.sleep(40)
@@ -285,7 +291,7 @@ async def test_the_throughput_of_a_shard_is_saved_in_its_lease(autojump_clock: t
 async def test_leases_are_balanced_by_throughput(autojump_clock: trio.testing.MockClock) -> None:
     """One of six shards has all the throughput."""
     store, seen, data = MemoryLeaseStore(), list[events.Event](), list[bytes]()
-    options = {"balance_by_throughput": True}
+    options = {"balance": "throughput"}
     async with FakeKinesis() as fake:
         fake.create_stream(STREAM, shards=6)
         async with open_reader(fake, store, seen, data, **options) as first:
@@ -317,7 +323,7 @@ class TestDamagedLeases:
             fake.put_many(STREAM, [(f"key-{n}", b"%d" % n) for n in range(100)])
             for number in range(self.LEASES):
                 await store.create(Lease(name.format(number), Checkpoint.TRIM_HORIZON))
-            async with open_reader(fake, store, seen, data, failover_time=3):
+            async with open_reader(fake, store, seen, data, failover_seconds=3):
                 await trio.sleep(5)
                 assert len(data) == 100
                 fake.put_many(STREAM, [(f"key-{n}", b"%d" % n) for n in range(100)])

@@ -80,7 +80,7 @@ async def test_the_loss_of_a_lease_ends_the_shard_task_at_once(autojump_clock: C
         fake.create_stream(STREAM)
         (shard,) = fake.open_shards(STREAM)
         fake.put(STREAM, "k", b"before")
-        long_interval = replace(SETTINGS, checkpoint_interval=1000)
+        long_interval = replace(SETTINGS, checkpoint_seconds=1000)
         async with (
             open_worker(fake.kinesis(STREAM), store, long_interval, observed) as consumer,
             trio.open_nursery() as nursery,
@@ -121,7 +121,7 @@ async def test_children_start_at_once_when_their_parent_is_finished(autojump_clo
     async with FakeKinesis() as fake:
         fake.create_stream(STREAM)
         (parent,) = fake.open_shards(STREAM)
-        slow_scans = replace(SETTINGS, failover_time=100.0)
+        slow_scans = replace(SETTINGS, failover_seconds=100.0)
         async with (
             open_worker(fake.kinesis(STREAM), store, slow_scans, observed) as consumer,
             trio.open_nursery() as nursery,

@@ -122,7 +122,7 @@ async def test_three_thousand_leases_are_kept_in_short_steps(autojump_clock, nam
                 await store.create(Lease(name.format(number), Checkpoint.TRIM_HORIZON, owner=owner))
             with meter.measure():
                 async with (
-                    open_worker(fake.kinesis(STREAM), store, ConsumerSettings(failover_time=3.0)) as consumer,
+                    open_worker(fake.kinesis(STREAM), store, ConsumerSettings(failover_seconds=3.0)) as consumer,
                     trio.open_nursery() as nursery,
                 ):
                     nursery.start_soon(consumer.run, read)

@@ -119,7 +119,7 @@ class World:
         return {
             "application": "app",
             "leases": self.store,
-            "settings": efo.ConsumerSettings(lease_scan_interval=1.0),
+            "settings": efo.ConsumerSettings(lease_scan_seconds=1.0),
             "worker_id": "worker",
             "observer": self._observe,
             **more,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from datetime import timedelta
 
 import pytest
 
@@ -323,7 +322,7 @@ def test_user_records_of_an_aggregate_are_delivered_each(program):
 
 
 def settings(**limits):
-    return efo.ConsumerSettings(lease_scan_interval=1.0, **limits)
+    return efo.ConsumerSettings(lease_scan_seconds=1.0, **limits)
 
 
 def dropped(world):
@@ -336,7 +335,7 @@ def test_records_that_are_too_old_are_dropped_and_counted(program):
     world, reader = World(shards=1, event_records=3), Reader(4)
     world.put(*range(7))
     world.age(3600, *range(7, 11))
-    program(world, reader, settings=settings(max_record_age=timedelta(minutes=10)))
+    program(world, reader, settings=settings(max_record_age_seconds=600.0))
     assert sorted(reader.got) == [7, 8, 9, 10]
     assert dropped(world) == ({"too_old"}, 7)
 
@@ -347,7 +346,7 @@ def test_a_shard_that_is_too_far_behind_goes_on_at_its_tip_and_the_hole_is_told(
     world.put(*range(7))
     world.age(3600, 7)
     world.on_drop = lambda: world.put(8, 9)
-    program(world, reader, settings=settings(skip_when_behind=600))
+    program(world, reader, settings=settings(skip_when_behind_seconds=600))
     assert sorted(reader.got) == [8, 9]
     (event,) = (event for event in world.seen if isinstance(event, events.RecordsDropped))
     assert (event.reason, event.records, event.since) == ("behind", 3, world.settings.epoch)
@@ -364,6 +363,6 @@ def test_records_that_are_too_old_are_dead_lettered_if_the_policy_says_so(progra
         letters.append((int(letter.record.data), type(letter.error)))
 
     policy = efo.FailurePolicy(then="dead_letter", dead_letter=store)
-    program_with_policy(world, reader, on_error=policy, settings=settings(max_record_age=600))
+    program_with_policy(world, reader, on_error=policy, settings=settings(max_record_age_seconds=600))
     assert letters == [(number, efo.errors.RecordTooOldError) for number in range(4)]
     assert (sorted(reader.got), dropped(world)) == ([4, 5], (set(), 0))

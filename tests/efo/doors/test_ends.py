@@ -48,8 +48,8 @@ def test_until_now_ends_when_all_that_was_there_is_processed_over_reshards(progr
 
 @pytest.mark.promise("until, empty, polling")
 def test_until_now_ends_on_an_empty_stream_which_is_read_by_polling(program):
-    polling = efo.ConsumerSettings(lease_scan_interval=1.0, read_mode="polling")
-    for settings in (polling, efo.ConsumerSettings(lease_scan_interval=1.0)):
+    polling = efo.ConsumerSettings(lease_scan_seconds=1.0, read_mode="polling")
+    for settings in (polling, efo.ConsumerSettings(lease_scan_seconds=1.0)):
         reader = Acked()
         program(World(shards=3), reader, until="now", settings=settings)
         assert reader.got == []
@@ -191,7 +191,7 @@ def defaults(program):
 def test_an_ephemeral_consumer_is_deregistered_at_the_end_and_its_checkpoints_stay(program):
     world, reader = World(shards=1), Acked()
     world.put(0, 1)
-    settings = efo.ConsumerSettings(lease_scan_interval=1.0, ephemeral=True)
+    settings = efo.ConsumerSettings(lease_scan_seconds=1.0, ephemeral=True)
     program(world, reader, until="now", settings=settings)
     ready = [event for event in world.seen if isinstance(event, events.ConsumerReady)]
     (ended,) = [event for event in world.seen if isinstance(event, events.ConsumerDeregistered)]

@@ -105,7 +105,7 @@ def test_a_forked_child_is_refused_by_a_producer(kinesis, tmp_path):
         kinesis,
         tmp_path,
         """
-with efo.sync.open_producer("orders", settings=efo.ProducerSettings(linger=60)) as producer:
+with efo.sync.open_producer("orders", settings=efo.ProducerSettings(linger_seconds=60)) as producer:
     delivery = producer.put(b"of the parent", "key")
     in_child(producer.put, b"of the child", "key")
     in_child(producer.put_many, [])
@@ -206,7 +206,7 @@ def test_a_producer_that_was_not_closed_sends_what_it_has_when_the_process_ends(
         kinesis,
         tmp_path,
         f"""
-block = efo.sync.open_producer("orders", settings=efo.ProducerSettings(linger=60))
+block = efo.sync.open_producer("orders", settings=efo.ProducerSettings(linger_seconds=60))
 producer = block.__enter__()
 producer.put_many([efo.ProducerRecord(b"of the end", "key")] * 5)
 {end}

@@ -218,7 +218,7 @@ def test_a_cancelled_put_on_asyncio_was_not_taken():
     world = World(shards=1)
 
     async def main():
-        settings = efo.ProducerSettings(max_buffered_bytes=2_000, linger=60.0)
+        settings = efo.ProducerSettings(max_buffered_bytes=2_000, linger_seconds=60.0)
         async with efo.aio.open_producer(world.stream(), settings=settings) as producer:
             await producer.put(bytes(1000), "key-0")
             put = asyncio.create_task(producer.put(bytes(1000), "key-1"))  # the buffer is full
@@ -232,7 +232,7 @@ def test_a_cancelled_put_on_asyncio_was_not_taken():
 
 
 def test_a_result_may_be_waited_for_only_so_long():
-    with efo.sync.open_producer(World().stream(), settings=efo.ProducerSettings(linger=60.0)) as producer:
+    with efo.sync.open_producer(World().stream(), settings=efo.ProducerSettings(linger_seconds=60.0)) as producer:
         delivery = producer.put(b"1", "key")
         with pytest.raises(TimeoutError):
             delivery.result(0)

@@ -52,7 +52,7 @@ class Streams:
             "application": "app",
             "leases": lambda stream: self.stores.setdefault(stream, efo.leases.MemoryLeaseStore()),
             "worker_id": "worker",
-            "settings": efo.ConsumerSettings(lease_scan_interval=1.0),
+            "settings": efo.ConsumerSettings(lease_scan_seconds=1.0),
             "observer": lambda _stream: efo.events.ignore_events,
             **more,
         }

@@ -370,7 +370,7 @@ async def test_progress_is_saved_with_renewals_and_without_a_write_of_its_own(au
 async def test_progress_is_saved_within_the_checkpoint_interval(autojump_clock, fleet):
     """Also if renewals are less frequent."""
     await fleet.create(3)
-    ann = fleet.start("ann", failover_time=100.0, checkpoint_interval=2.0)
+    ann = fleet.start("ann", failover_seconds=100.0, checkpoint_seconds=2.0)
     await trio.testing.wait_all_tasks_blocked()
     readers = {key: Reader() for key in ann.keys}
     for key, held in ann.keeper.held.items():
@@ -433,7 +433,7 @@ async def test_an_ack_after_idle_time_is_saved_with_the_next_renewal(autojump_cl
 
 async def test_a_long_checkpoint_interval_is_kept(autojump_clock, fleet):
     await fleet.create(1)
-    ann = fleet.start("ann", checkpoint_interval=60.0)
+    ann = fleet.start("ann", checkpoint_seconds=60.0)
     await trio.testing.wait_all_tasks_blocked()
     held = ann.keeper.held["s0"]
     held.reader = Reader()

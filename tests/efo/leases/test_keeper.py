@@ -477,10 +477,10 @@ async def test_a_lease_has_at_most_one_reader_unless_it_was_stolen(autojump_cloc
     assert sum(len(operations(worker, "take")) for worker in workers) > 6
 
 
-@pytest.mark.parametrize(("worker_id", "failover_time"), [("", 10.0), ("ann", 0.0), ("ann", -1.0)])
-def test_an_empty_worker_id_or_a_failover_time_not_above_zero_is_rejected(worker_id, failover_time):
+@pytest.mark.parametrize(("worker_id", "failover_seconds"), [("", 10.0), ("ann", 0.0), ("ann", -1.0)])
+def test_an_empty_worker_id_or_a_failover_time_not_above_zero_is_rejected(worker_id, failover_seconds):
     with pytest.raises(ConfigurationError, match="worker_id"):
-        LeaseKeeper(MemoryLeaseStore(), worker_id, failover_time=failover_time)
+        LeaseKeeper(MemoryLeaseStore(), worker_id, failover_seconds=failover_seconds)
 
 
 # --- with a real store, in real time ---

@@ -14,8 +14,8 @@ from efo.leases import renewals
 from efo.leases.held_lease import LeaseTiming
 from efo.leases.renewals import Renewals
 
-RARELY_SAVED = LeaseTiming(failover_time=12.0, checkpoint_interval=60.0)  # renewed every 4 s
-OFTEN_SAVED = LeaseTiming(failover_time=60.0, checkpoint_interval=5.0)  # renewed every 20 s
+RARELY_SAVED = LeaseTiming(failover_seconds=12.0, checkpoint_seconds=60.0)  # renewed every 4 s
+OFTEN_SAVED = LeaseTiming(failover_seconds=60.0, checkpoint_seconds=5.0)  # renewed every 20 s
 
 
 class Noted:
@@ -43,8 +43,8 @@ class Noted:
         return self.progress_at
 
     def next_save_check(self, now: float) -> float:
-        due = self._saved_at + self._timing.checkpoint_interval
-        return due if due > now else now + self._timing.checkpoint_interval
+        due = self._saved_at + self._timing.checkpoint_seconds
+        return due if due > now else now + self._timing.checkpoint_seconds
 
     def renew_soon(self) -> None:
         now = trio.current_time()

@@ -169,7 +169,7 @@ class TestSwitched:
     async def test_to_auto_what_was_aggregated_is_put_alone_and_told_once(self, fake, autojump_clock, shards):
         fake.create_stream("few", shards, distribution="USER_PARTITION_KEY")
         events = []
-        settings = efo.ProducerSettings(aggregate=True, ordered=True, linger=0.05)
+        settings = efo.ProducerSettings(aggregate=True, ordered=True, linger_seconds=0.05)
         async with efo.open_producer(fake.kinesis("few"), settings=settings, observer=events.append) as producer:
             for number in range(400):
                 if number == 200:
@@ -192,7 +192,7 @@ class TestSwitched:
         fake.faults.add(
             Refuse("ProvisionedThroughputExceededException"), When(operation="PutRecords", start=1.0, times=5)
         )
-        async with opened(fake, events, linger=0.5) as producer:
+        async with opened(fake, events, linger_seconds=0.5) as producer:
             await trio.sleep(0.9)
             keyless = [await producer.put(b"none %d" % number) for number in range(5)]
             keyed = [await producer.put(b"%d" % number, f"key-{number}") for number in range(5)]

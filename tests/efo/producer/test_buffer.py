@@ -47,7 +47,7 @@ def test_what_lingers_is_due_at_the_time_that_was_returned_whatever_floats_round
 
 def test_a_time_that_was_returned_for_an_expiry_expires_what_is_not_in_flight():
     for tenths in range(1, 200):
-        held = buffer(delivery_timeout=tenths / 10 + 0.2, ordered=True)
+        held = buffer(delivery_timeout_seconds=tenths / 10 + 0.2, ordered=True)
         put(held, 0.0)
         assert isinstance(held.poll(0.1), PutRequest)
         put(held, tenths / 10)

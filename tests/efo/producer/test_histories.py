@@ -141,7 +141,7 @@ def run(seed: int, *, ordered: bool, aggregate: bool, switches: bool = False) ->
             aggregate_bytes=400,
             max_request_records=5,
             max_request_bytes=1500,
-            delivery_timeout=10_000.0,
+            delivery_timeout_seconds=10_000.0,
             shard_share=inf if seed % 2 else 1.0,
         ),
         switches=switches,

@@ -72,7 +72,7 @@ async def test_a_delivery_tells_where_the_record_is(fake, autojump_clock):
 
 async def test_records_linger_for_others_and_share_a_request(fake, autojump_clock):
     events = []
-    async with opened(fake, observer=events.append, linger=3.0) as producer:
+    async with opened(fake, observer=events.append, linger_seconds=3.0) as producer:
         await producer.put(b"1", "a")
         await trio.sleep(2.9)
         await producer.put(b"2", "b")
@@ -84,7 +84,7 @@ async def test_records_linger_for_others_and_share_a_request(fake, autojump_cloc
 
 async def test_a_full_request_is_sent_at_once_and_none_has_more_than_500_records(fake, autojump_clock):
     events = []
-    async with opened(fake, observer=events.append, linger=1000.0, delivery_timeout=9999.0) as producer:
+    async with opened(fake, observer=events.append, linger_seconds=1000.0, delivery_timeout_seconds=9999.0) as producer:
         for number in range(1200):
             await producer.put(b"x", f"key-{number}")
         await trio.sleep(10)
@@ -210,7 +210,7 @@ async def test_a_cancelled_put_takes_nothing(fake, autojump_clock):
 
 
 async def test_flush_waits_for_what_was_put_before_and_not_for_more(fake, autojump_clock):
-    async with opened(fake, linger=50.0) as producer:
+    async with opened(fake, linger_seconds=50.0) as producer:
         await producer.put(b"1", "k")
         began = trio.current_time()
         await producer.flush()
@@ -241,7 +241,7 @@ async def test_a_flush_is_not_held_up_by_later_records(fake, autojump_clock):
 
 async def test_leaving_the_block_waits_for_every_record(fake, autojump_clock):
     fake.faults.add(THROTTLE, When(operation="PutRecords", times=5))
-    async with opened(fake, linger=30.0) as producer:
+    async with opened(fake, linger_seconds=30.0) as producer:
         for number in range(10):
             await producer.put(b"%d" % number, "k")
     assert len(put(fake)) == 10
@@ -269,7 +269,7 @@ async def test_a_blocked_put_ends_with_an_error_when_the_producer_is_closed(fake
 
 async def test_what_a_cancelled_block_has_put_is_sent_within_the_close_timeout(fake, autojump_clock):
     with trio.move_on_after(1):
-        async with opened(fake, linger=30.0) as producer:
+        async with opened(fake, linger_seconds=30.0) as producer:
             delivery = await producer.put(b"1", "k")
             await trio.sleep_forever()
     assert put(fake) == [b"1"]
@@ -280,7 +280,7 @@ async def test_what_cannot_be_sent_then_fails_and_says_so(fake, autojump_clock):
     fake.faults.add(NoResponse(), When(operation="PutRecords", times=math.inf))
     began = trio.current_time()
     with pytest.raises(RuntimeError, match="mine"):  # noqa: PT012 - the block is what raises
-        async with opened(fake, close_timeout=3.0) as producer:
+        async with opened(fake, close_timeout_seconds=3.0) as producer:
             delivery = await producer.put(b"1", "k")
             await trio.sleep(1)
             raise RuntimeError("mine")
@@ -368,7 +368,7 @@ async def test_failures_that_nobody_looked_at_are_raised_at_the_end(fake, autoju
 
 async def test_a_throttled_record_is_given_up_after_its_timeout(fake, autojump_clock):
     fake.faults.add(THROTTLE, When(operation="PutRecords", times=math.inf))
-    async with opened(fake, delivery_timeout=60.0) as producer:
+    async with opened(fake, delivery_timeout_seconds=60.0) as producer:
         delivery = await producer.put(b"1", "k")
         began = trio.current_time()
         with pytest.raises(
@@ -382,7 +382,7 @@ async def test_a_throttled_record_is_given_up_after_its_timeout(fake, autojump_c
 async def test_a_record_that_waits_for_its_turn_is_given_up_after_its_timeout(fake, autojump_clock, aggregate):
     """No request may be sent, since as many are in flight as may be: the time of what waits is over nevertheless."""
     fake.faults.add(NoResponse(), When(operation="PutRecords", times=math.inf))
-    async with opened(fake, delivery_timeout=10.0, max_in_flight=1, aggregate=aggregate) as producer:
+    async with opened(fake, delivery_timeout_seconds=10.0, max_in_flight=1, aggregate=aggregate) as producer:
         first = await producer.put(b"1", "k")
         await trio.sleep(1)
         began = trio.current_time()
@@ -397,7 +397,7 @@ async def test_a_record_that_waits_for_its_turn_is_given_up_after_its_timeout(fa
 
 async def test_a_record_expires_while_another_list_of_the_shards_waits_for_a_request(fake, autojump_clock):
     """A list is applied when nothing is in flight. A request without a response is in flight for 30 s."""
-    async with opened(fake, delivery_timeout=10.0, max_in_flight=2) as producer:
+    async with opened(fake, delivery_timeout_seconds=10.0, max_in_flight=2) as producer:
         fake.faults.add(NoResponse(), When(operation="PutRecords", times=1))
         hanging = await producer.put(b"1", "k")
         await trio.sleep(1)
@@ -424,7 +424,7 @@ async def test_one_record_that_the_service_refuses_does_not_take_others_along(fa
 
 async def test_silence_is_an_error_of_the_connection(fake, autojump_clock):
     fake.faults.add(NoResponse(), When(operation="PutRecords", times=math.inf))
-    async with opened(fake, delivery_timeout=10.0) as producer:
+    async with opened(fake, delivery_timeout_seconds=10.0) as producer:
         with pytest.raises(efo.errors.DeliveryError) as caught:
             await (await producer.put(b"1", "k"))
     assert isinstance(caught.value.__cause__, SilenceError)

@@ -70,7 +70,7 @@ LOGGED = [
     (
         events.RecordsDropped(SHARD, "behind", 0.0, 3600.0, 7),
         logging.WARNING,
-        "are skipped, 7 of them read: the shard was 3600 s behind, more than skip_when_behind",
+        "are skipped, 7 of them read: the shard was 3600 s behind, more than skip_when_behind_seconds",
     ),
     (
         events.RecordsExpired(SHARD, 0.0, 3600.0, 3600.0),

@@ -45,7 +45,7 @@ SUMMARY = {"level": "summary"}
         (settings("a"), settings("a", relay={"topic": "b"}), "both are the application 'efo' on the stream 'a'"),
         (
             settings("a"),
-            settings("a", consumer={"application": "x", "name": "efo"}, relay={"topic": "b"}),
+            settings("a", consumer={"application": "x", "consumer_name": "efo"}, relay={"topic": "b"}),
             "as the fan-out consumer 'efo'",
         ),
         (settings("a"), settings("b", relay={"directory": "var/../var/log", "topic": "a"}), "the topic 'a' of the log"),
@@ -93,14 +93,18 @@ def stream_id(number: int) -> dict:
         ),
         (
             settings(ARN.format("111111111111")),
-            settings(ARN.format("222222222222"), consumer={"application": "x", "name": "efo"}, relay={"topic": "b"}),
+            settings(
+                ARN.format("222222222222"),
+                consumer={"application": "x", "consumer_name": "efo"},
+                relay={"topic": "b"},
+            ),
         ),
         (
             settings("a", kinesis={"region": "eu-west-1"}),
             settings(
                 "a",
                 kinesis={"region": "us-east-1"},
-                consumer={"application": "x", "name": "efo"},
+                consumer={"application": "x", "consumer_name": "efo"},
                 relay={"topic": "b"},
             ),
         ),

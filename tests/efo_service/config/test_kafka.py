@@ -34,8 +34,8 @@ WRONG = {
     "invalid topic characters": ('topic = "a b"', "is not a topic"),
     "unknown delivery": ('delivery = "twice"', "4: [relay.kafka] delivery: Input should be 'exactly_once'"),
     "commit interval too short": (
-        "commit_milliseconds = 1",
-        "4: [relay.kafka] commit_milliseconds: Input should be greater",
+        "commit_seconds = 0.001",
+        "4: [relay.kafka] commit_seconds: Input should be greater",
     ),
     "security protocol without a mechanism": (
         'security_protocol = "sasl_ssl"',
@@ -83,7 +83,7 @@ def test_a_secret_from_the_environment_is_masked(load_text, monkeypatch):
 def test_efo_kafka_toml_relays_to_kafka_and_reads_it():
     settings = load(ROOT / "config" / "efo.kafka.toml")
     assert (settings.relay.sink, settings.topic, settings.pipeline.source) == ("kafka", "kinesis.orders", "kafka")
-    assert settings.relay.commit_seconds == 0.2
+    assert settings.relay.commit_interval == 0.2
 
 
 def test_the_output_of_check_config_loads_to_the_same_settings(load_text):

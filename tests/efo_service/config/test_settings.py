@@ -32,7 +32,7 @@ def load_text(tmp_path):
 def test_a_stream_name_is_the_only_required_setting(load_text):
     settings = load_text('[kinesis]\nstream = "orders"')
     assert settings.kinesis.stream_name == settings.topic == "orders"
-    assert settings.consumer.consumer_name == "efo"
+    assert settings.consumer.fan_out_consumer == "efo"
     assert settings.consumer.position == Position.trim_horizon()
     assert settings.leases.worker_id is None
 
@@ -49,10 +49,10 @@ def test_settings_are_frozen(load_text):
 
 def test_the_environment_overrides_the_file(load_text, monkeypatch):
     monkeypatch.setenv("EFO_SERVICE__PORT", "9090")
-    monkeypatch.setenv("EFO_CONSUMER__NAME", "")  # an empty variable counts as not set
+    monkeypatch.setenv("EFO_CONSUMER__CONSUMER_NAME", "")  # an empty variable counts as not set
     settings = load_text('[kinesis]\nstream = "a"\n[service]\nport = 1\nhost = "0.0.0.0"')
     assert (settings.service.port, settings.service.host) == (9090, "0.0.0.0")  # noqa: S104 - the value under test
-    assert settings.consumer.consumer_name == "efo"
+    assert settings.consumer.fan_out_consumer == "efo"
 
 
 def test_the_environment_alone_is_enough(monkeypatch):
@@ -103,12 +103,12 @@ WRONG = {
     ),
     "consumer ARN": (f'[kinesis]\nstream = "{ARN}/consumer/c:1"', "is the ARN of a consumer: use the ARN or the name"),
     "tags that AWS refuses": (
-        f'{STREAM}[consumer]\ntags = "team=a|b"',
-        "4: [consumer] tags: the tag 'team' has the char",
+        f'{STREAM}[consumer]\nconsumer_tags = {{ team = "a|b" }}',
+        "4: [consumer] consumer_tags: the tag 'team' has the char",
     ),
     "tags of nobody": (
-        f'{STREAM}[consumer]\ntags = "team=a"\nread_mode = "polling"',
-        "tags has no effect with read_mode",
+        f'{STREAM}[consumer]\nconsumer_tags = {{ team = "a" }}\nread_mode = "polling"',
+        "consumer_tags has no effect with read_mode",
     ),
     "stream name": ('[kinesis]\nstream = "a b"', "2: [kinesis] stream: 'a b' is not the name of a stream"),
     "two regions": (f'[kinesis]\nstream = "{ARN}"\nregion = "x"', "1: [kinesis]: region 'x' is not that of the"),

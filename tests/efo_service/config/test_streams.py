@@ -187,17 +187,17 @@ CONSUMER = "arn:aws:kinesis:eu-west-1:210987654321:stream/a/consumer/fan:17"
 
 
 def test_a_consumer_of_another_owner_is_given_by_its_arn(load_text):
-    settings = load_text(f'[streams.a.consumer]\narn = "{CONSUMER}"').streams["a"]
-    assert (settings.consumer.arn, settings.consumer.consumer_name) == (CONSUMER, "fan")
+    settings = load_text(f'[streams.a.consumer]\nconsumer_arn = "{CONSUMER}"').streams["a"]
+    assert (settings.consumer.consumer_arn, settings.consumer.fan_out_consumer) == (CONSUMER, "fan")
 
 
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ('[streams.a.consumer]\narn = "fan"', "is not the ARN of a fan-out consumer"),
-        (f'[streams.a.consumer]\narn = "{CONSUMER}"\nname = "fan"', "remove one of them"),
+        ('[streams.a.consumer]\nconsumer_arn = "fan"', "is not the ARN of a fan-out consumer"),
+        (f'[streams.a.consumer]\nconsumer_arn = "{CONSUMER}"\nconsumer_name = "fan"', "remove one of them"),
         (
-            f'[streams.b.consumer]\narn = "{CONSUMER}"',
+            f'[streams.b.consumer]\nconsumer_arn = "{CONSUMER}"',
             "is of the stream arn:aws:kinesis:eu-west-1:210987654321:stream/a,",
         ),
     ],

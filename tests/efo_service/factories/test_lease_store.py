@@ -137,9 +137,9 @@ async def test_a_server_that_starts_late_is_retried_with_one_warning_at_the_begi
     assert (logs[1]["duration"], logs[1]["failures"]) == (waited, 8)
 
 
-async def test_a_server_that_does_not_start_is_an_error_after_start_seconds(autojump_clock):
+async def test_a_server_that_does_not_start_is_an_error_after_a_while(autojump_clock):
     started = trio.current_time()
-    with pytest.raises(LeaseStoreUnavailableError, match=r"retried for 30 s, see \[leases\] start_seconds"):
+    with pytest.raises(LeaseStoreUnavailableError, match=r"retried for 30 s"):
         await opened(Server(float("inf")), seconds=30)
     assert 29 <= trio.current_time() - started <= 30
 

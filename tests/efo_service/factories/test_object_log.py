@@ -59,10 +59,10 @@ async def test_the_sink_of_a_url_writes_to_the_store_and_counts_its_requests(sto
 
 def test_commits_and_maintenance_are_rarer_where_each_request_has_a_price() -> None:
     on_store, on_disk = settings().relay, settings(directory="var/log").relay
-    assert (on_store.commit_seconds, on_store.maintenance_interval) == (5.0, 300.0)
-    assert (on_disk.commit_seconds, on_disk.maintenance_interval) == (0.05, 30.0)
-    chosen = settings(commit_milliseconds=70, maintenance_seconds=9).relay
-    assert (chosen.commit_seconds, chosen.maintenance_interval) == (0.07, 9.0)
+    assert (on_store.commit_interval, on_store.maintenance_interval) == (5.0, 300.0)
+    assert (on_disk.commit_interval, on_disk.maintenance_interval) == (0.05, 30.0)
+    chosen = settings(commit_seconds=0.07, maintenance_seconds=9).relay
+    assert (chosen.commit_interval, chosen.maintenance_interval) == (0.07, 9.0)
 
 
 @pytest.mark.parametrize(

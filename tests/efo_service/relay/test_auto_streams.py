@@ -95,7 +95,7 @@ def put_by_kinesis(fake: FakeKinesis) -> Expected:
 async def test_a_stream_changes_to_auto_and_back_while_it_is_relayed(tmp_path, servers, read_mode, name) -> None:
     kind, counted = SINKS["log" if name == "dead letters" else name], Counted()
     arguments = (tmp_path,) if kind.serve is None else (tmp_path, servers.url(kind.serve))
-    settings = ConsumerSettings(poll_interval=0.25)
+    settings = ConsumerSettings(poll_seconds=0.25)
     with trio.fail_after(TIMEOUT):
         async with FakeKinesis() as fake, kind.open(*arguments) as sink:
             fake.create_stream(STREAM, 2, distribution="USER_PARTITION_KEY")

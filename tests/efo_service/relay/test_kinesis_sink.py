@@ -51,7 +51,7 @@ async def test_records_arrive_with_their_keys_in_the_order_of_each_key(fake, mak
 async def test_a_commit_of_which_some_records_are_not_stored_is_repeated_whole(fake, make_batch):
     fake.faults.add(Refuse("ProvisionedThroughputExceededException"), When(operation="PutRecords", times=30))
     retries = SinkRetries(seconds=300)
-    async with opened(fake, delivery_timeout=2.0) as sink:
+    async with opened(fake, delivery_timeout_seconds=2.0) as sink:
         shard = await relay_all(to(sink, retries=retries), make_batch(10))
     assert shard.acked == [(0, None)]
     assert set(stored(fake)) == {b"value-%d" % n for n in range(10)}
@@ -59,7 +59,7 @@ async def test_a_commit_of_which_some_records_are_not_stored_is_repeated_whole(f
 
 async def test_without_retries_the_failure_says_how_many_records_are_missing(fake, make_batch):
     fake.faults.add(Refuse("ProvisionedThroughputExceededException"), When(operation="PutRecords", times=10_000))
-    async with opened(fake, delivery_timeout=2.0) as sink:
+    async with opened(fake, delivery_timeout_seconds=2.0) as sink:
         with pytest.raises(SinkUnavailableError, match="10 of 10 records were not stored in the stream copy"):
             await relay_all(to(sink), make_batch(10))
 

@@ -89,7 +89,9 @@ async def test_records_that_are_too_old_are_dead_letters_as_they_were_read(tmp_p
     kept = b"value-%d" if function is None else b"masked-%d"
     assert values(tmp_path) == [kept % n for n in (0, 2, 4)]
     assert values(tmp_path, "old") == [b"value-%d" % n for n in (1, 3, 5)]
-    assert {refused.reason for _, refused in reports.refusals} == {"the record is older than max_record_age, 600 s"}
+    assert {refused.reason for _, refused in reports.refusals} == {
+        "the record is older than max_record_age_seconds, 600 s"
+    }
     assert shard.acked == [(0, None)]
 
 

@@ -162,7 +162,7 @@ def test_a_log_on_an_object_store_has_its_leases_beside_it(servers, fake, source
     given = {
         "log": f"s3://{BUCKET}/spark-kinesis/log",
         "storeOptions": json.dumps(dict(server.options())),
-        "efo.relay.commit_milliseconds": "50",
+        "efo.relay.commit_seconds": "0.05",
         "efo.consumer.checkpoint_seconds": "1",
     }
     run = Run(source(**given))

@@ -28,13 +28,13 @@ def test_a_stream_and_a_log_are_enough():
     assert str(settings.leases.path) == "/var/lib/efo/log/.kinesis/leases.sqlite"
     assert settings.consumer.position == Position.trim_horizon()
     assert (reading.subscription.topics, reading.starting) == (("orders",), EARLIEST)
-    assert settings.consumer.consumer_name == f"efo-spark-{settings.consumer.application}"
+    assert settings.consumer.fan_out_consumer == f"efo-spark-{settings.consumer.application}"
 
 
 def test_another_log_has_another_application_and_consumer():
     first, second = (stream_of(log=f"/logs/{name}")[0] for name in "ab")
     assert first.consumer.application != second.consumer.application
-    assert first.consumer.consumer_name != second.consumer.consumer_name
+    assert first.consumer.fan_out_consumer != second.consumer.fan_out_consumer
 
 
 def test_options_are_settings_of_the_service():
@@ -55,7 +55,7 @@ def test_options_are_settings_of_the_service():
     assert settings.kinesis.role is not None
     assert settings.kinesis.proxy == "http://proxy:3128"
     consumer = settings.consumer
-    assert (consumer.application, consumer.consumer_name) == ("billing", "efo-spark-billing")
+    assert (consumer.application, consumer.fan_out_consumer) == ("billing", "efo-spark-billing")
     assert (consumer.position, consumer.read_mode, consumer.poll_seconds) == (Position.latest(), "auto", 2.0)
     assert (settings.leases.failover_seconds, settings.relay.retention_hours) == (7.0, 72.0)
     assert settings.leases.dynamodb.table == "efo"
@@ -124,7 +124,7 @@ def batch_of(tmp_path, **options: str):
 def test_a_batch_has_a_consumer_of_its_own_and_begins_at_a_time(tmp_path):
     settings, reading, until = batch_of(tmp_path, startingTimestamp="1700000000500", endingTimestamp="1700000009000")
     assert settings.consumer.position == Position.at_timestamp(1_700_000_000.5)
-    assert settings.consumer.consumer_name.endswith("-batch-1")
+    assert settings.consumer.fan_out_consumer.endswith("-batch-1")
     assert until == 1_700_000_009.0
     assert reading.starting == AtTime("startingTimestamp", 1_700_000_000_500, or_latest=True)
 
@@ -145,7 +145,7 @@ def test_a_stream_cannot_begin_in_the_future():
 def test_a_batch_without_times_reads_what_is_there_now(tmp_path):
     settings, reading, until = batch_of(tmp_path, application="billing")
     assert (settings.consumer.position, until, reading.ending) == (Position.trim_horizon(), NOW, None)
-    assert settings.consumer.consumer_name == "efo-spark-billing-batch-1"
+    assert settings.consumer.fan_out_consumer == "efo-spark-billing-batch-1"
 
 
 @pytest.mark.parametrize(

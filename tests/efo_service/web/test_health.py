@@ -190,7 +190,7 @@ def test_polling_in_place_of_fan_out_is_a_problem_of_a_ready_service_until_it_en
     ("error_type", "remedy"),
     [
         ("consumer_limit", "deregister a fan-out consumer"),
-        ("consumer_gone", "set [consumer] arn to that of the present consumer"),
+        ("consumer_gone", "set [consumer] consumer_arn to the present consumer's"),
         ("AccessDeniedException", "permit kinesis:SubscribeToShard"),
         ("silence", "look at firewalls and NAT"),
         ("fan_out_refused", "look in the log for read_mode_changed"),
@@ -286,7 +286,7 @@ def test_records_that_a_limit_of_age_drops_are_told_while_it_goes_on(readings):
         filtering.observe(event)
         filtering.observe(event)
     old, behind = health.problems()
-    assert old.startswith("s-0: 14 records older than [relay] max_record_age were dropped")
+    assert old.startswith("s-0: 14 records older than [relay] max_record_age_seconds were dropped")
     assert behind.startswith("s-0: a backlog was skipped")
     assert health.obstacles() == ()
     readings.time += RECENT + 1

@@ -19,7 +19,7 @@ from proofs.simulation.plan import plan
 from proofs.simulation.run import run
 from tests.paths import ROOT
 
-FOLDERS = ("consumer", "kinesis", "leases", "protocol")
+FOLDERS = ("consumer", "health", "kinesis", "leases", "protocol")
 ELSEWHERE = ("efo.kinesis.aws.", "efo.leases.stores.")
 """What no world runs: AWS, and the lease stores of servers and of SQLite."""
 FIXED_NAMES = [name for names in FIXED.values() for name in names]

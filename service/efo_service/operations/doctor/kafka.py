@@ -15,7 +15,7 @@ from efo_service.operations.doctor.outcomes import Outcome, failed, not_tested, 
 from efo_service.operations.doctor.running import Check, untested
 from efo_service.relay.kafka.client import ConnectionErrors, client_config
 from efo_service.relay.kafka.cluster import open_admin, wait_for_brokers
-from efo_service.relay.kafka.options import KafkaOptions
+from efo_service.relay.kafka.options import CHECKPOINT_PARTITIONS, KafkaOptions
 from efo_service.relay.kafka.topics import Topic, TopicSpec, checkpoint_topic, find_topic, records_topic
 
 BROKERS: Final = "kafka brokers"
@@ -44,7 +44,7 @@ def kafka_checks(target: KafkaTarget, seconds: float) -> list[Check]:
     if options.delivery == "exactly_once":
         specs["kafka checkpoint topic"] = checkpoint_topic(
             options.checkpoint_topic,
-            options.checkpoint_partitions,
+            CHECKPOINT_PARTITIONS,
             options.replication_factor,
             create=options.create_topics,
         )

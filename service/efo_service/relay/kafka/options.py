@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
+
+from efo.definitions import documented, setting
 
 Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "AWS_MSK_IAM"]
 Delivery = Literal["exactly_once", "at_least_once"]
@@ -13,40 +15,70 @@ Compression = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 SecurityProtocol = Literal["plaintext", "ssl", "sasl_plaintext", "sasl_ssl"]
 
 
+CHECKPOINT_PARTITIONS: Final = 16
+"""The number of partitions of the topic of positions, if efo creates it."""
+
+
+@documented
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaOptions:
-    """The cluster, the security of its connections, and the sink's guarantees. Times are in seconds.
+    """The cluster, the security of its connections, and the sink's guarantees. The security options are Kafka's own."""
 
-    `delivery`: "exactly_once" writes records and position in one transaction. `partition_by`: "key" chooses partitions
-    as Java's producer does, "shard" gives each shard one partition. `partitions`, `replication_factor`: of topics that
-    the sink creates, if `create_topics` allows it; -1 is the cluster's default. `routes`: topics that a transform may
-    name, besides that of the shard. `checkpoint_topic`: the compacted topic
-    of the shards' positions. `connect_seconds`: how long to wait for the brokers at the start. `transaction_seconds`:
-    the broker aborts a transaction that is open for longer. The names of the security options are Kafka's own.
-    """
-
-    bootstrap_servers: str = "127.0.0.1:9092"
-    delivery: Delivery = "exactly_once"
-    partition_by: PartitionBy = "key"
-    compression: Compression = "lz4"
-    create_topics: bool = True
-    partitions: int = 12
-    replication_factor: int = -1
-    routes: tuple[str, ...] = ()
-    checkpoint_topic: str = "efo-checkpoints"
-    checkpoint_partitions: int = 16
-    connect_seconds: float = 30.0
-    transaction_seconds: float = 30.0
-    security_protocol: SecurityProtocol = "plaintext"
-    ca_file: Path | None = None
-    certificate_file: Path | None = None
-    key_file: Path | None = None
-    key_password: str | None = field(default=None, repr=False)
-    sasl_mechanism: Mechanism | None = None
-    sasl_username: str | None = None
-    sasl_password: str | None = field(default=None, repr=False)
-    oauth_token_url: str | None = None
-    oauth_client_id: str | None = None
-    oauth_client_secret: str | None = field(default=None, repr=False)
-    oauth_scope: str | None = None
-    aws_region: str | None = None
+    bootstrap_servers: str = setting("127.0.0.1:9092", "Some of the cluster's brokers: HOST:PORT, separated by commas.")
+    delivery: Delivery = setting(
+        "exactly_once",
+        "Delivery guarantee: exactly_once (records and position in one transaction) or at_least_once (cheaper).",
+    )
+    partition_by: PartitionBy = setting(
+        "key", "Partition by key, as Java's producer does (a reshard keeps the order of each key), or by shard."
+    )
+    compression: Compression = setting("lz4", "Compression of record batches: none, gzip, snappy, lz4, zstd.")
+    create_topics: bool = setting(
+        True, "Whether to create missing topics. If false, a missing topic is an error at start."
+    )
+    partitions: int = setting(12, "Number of partitions of a topic that efo creates.", least=1)
+    replication_factor: int = setting(
+        -1, "Replication factor of a topic that efo creates. -1 is the cluster's default.", least=-1, most=32767
+    )
+    routes: tuple[str, ...] = setting(
+        (),
+        "Topics to which [relay] transform may route records, besides topic. They are created as topic is.",
+        example=["orders-eu", "orders-us"],
+    )
+    checkpoint_topic: str = setting("efo-checkpoints", "Compacted topic that keeps the position of each shard.")
+    connect_seconds: float = setting(30.0, "How long to wait for the brokers at the start.", above=0)
+    transaction_seconds: float = setting(
+        30.0,
+        "Time-out of a transaction: the broker then aborts it, so that readers do not wait longer.",
+        least=1,
+        most=900,
+    )
+    security_protocol: SecurityProtocol = setting(
+        "plaintext", "Security protocol: plaintext, ssl, sasl_plaintext or sasl_ssl, as in Kafka."
+    )
+    ca_file: Path | None = setting(
+        None, "PEM file of certificate authorities for the brokers, instead of the system's.", example="ca.pem"
+    )
+    certificate_file: Path | None = setting(
+        None, "PEM file of the client certificate, for mutual TLS.", example="client.pem"
+    )
+    key_file: Path | None = setting(None, "PEM file of the client certificate's key.", example="client.key")
+    key_password: str | None = setting(None, "Password of the key in key_file.", is_secret=True)
+    sasl_mechanism: Mechanism | None = setting(
+        None,
+        "SASL mechanism: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER (by OIDC) or AWS_MSK_IAM.",
+        example="SCRAM-SHA-512",
+    )
+    sasl_username: str | None = setting(None, "User name for PLAIN and SCRAM.", example="efo")
+    sasl_password: str | None = setting(None, "Password for PLAIN and SCRAM.", is_secret=True)
+    oauth_token_url: str | None = setting(
+        None, "URL of the token endpoint for OAUTHBEARER.", example="https://id.example.com/token"
+    )
+    oauth_client_id: str | None = setting(None, "Client id for OAUTHBEARER.", example="efo")
+    oauth_client_secret: str | None = setting(None, "Client secret for OAUTHBEARER.", is_secret=True)
+    oauth_scope: str | None = setting(None, "Scope for OAUTHBEARER.", example="kafka")
+    aws_region: str | None = setting(
+        None,
+        "AWS region of the cluster, for AWS_MSK_IAM. Default: the stream's region.",
+        example="eu-west-1",
+    )

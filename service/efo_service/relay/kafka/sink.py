@@ -22,7 +22,7 @@ from efo_service.relay.kafka.checkpoints import Checkpoints
 from efo_service.relay.kafka.client import Config, ConnectionErrors, client_config
 from efo_service.relay.kafka.cluster import open_admin, wait_for_brokers
 from efo_service.relay.kafka.errors import KafkaUnavailableError
-from efo_service.relay.kafka.options import KafkaOptions
+from efo_service.relay.kafka.options import CHECKPOINT_PARTITIONS, KafkaOptions
 from efo_service.relay.kafka.producer import (
     CommitWriter,
     IdempotentWriter,
@@ -127,7 +127,7 @@ class KafkaSink:
         if options.delivery == "exactly_once":
             spec = checkpoint_topic(
                 options.checkpoint_topic,
-                options.checkpoint_partitions,
+                CHECKPOINT_PARTITIONS,
                 options.replication_factor,
                 create=options.create_topics,
             )

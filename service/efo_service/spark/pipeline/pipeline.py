@@ -66,7 +66,6 @@ def run_pipeline(
     session = spark_session(
         "efo pipeline",
         master=settings.master,
-        quick=settings.quick_start,
         jars=settings.jars,
         options=settings.spark_options,
     )

@@ -37,14 +37,14 @@ def records(spark: SparkSession, settings: PipelineSettings) -> DataFrame:
     """Return the decoded records, each once."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 - PySpark's custom; see session.py
 
-    frame = _deduplicate(_read(spark, settings, "records"), settings, settings.deduplicate_seconds).drop("headers")
+    frame = _deduplicate(_read(spark, settings, "records"), settings, settings.deduplicate_seconds or 0).drop("headers")
     frame = decoded_rows(decode(frame, settings.decoding), settings.decoding)
     return frame.withColumns({"date": F.to_date("timestamp"), "hour": F.hour("timestamp")})
 
 
 def quarantine(spark: SparkSession, settings: PipelineSettings) -> DataFrame:
     """Return the records that could not be decoded, unchanged, with the reasons."""
-    frame = _deduplicate(_read(spark, settings, "quarantine"), settings, settings.deduplicate_seconds)
+    frame = _deduplicate(_read(spark, settings, "quarantine"), settings, settings.deduplicate_seconds or 0)
     return failed_rows(decode(frame, settings.decoding), frame.columns)
 
 

@@ -538,7 +538,7 @@ def balanced(stream: object, **settings: object) -> efo.StreamConfig:
 @pytest.mark.parametrize(
     ("one", "other", "message"),
     [
-        ({"balance_by_throughput": True}, {}, "balance_by_throughput of the stream 'a' is True, and of 'b' False"),
+        ({"balance": "throughput"}, {}, "balance of the stream 'a' is 'throughput', and of 'b' 'count'"),
         (
             {},
             {"assignment": efo.leases.weighted_assignment({"w": 2})},

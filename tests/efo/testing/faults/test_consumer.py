@@ -63,7 +63,7 @@ async def consume(script, *, reshard=False, seconds=2.0, reader=None, event_reco
     reader, events = reader or Reader(), []
     async with FakeKinesis(settings=FakeSettings(event_records=event_records), faults=script) as fake:
         fake.create_stream(STREAM, shards=2)
-        settings = ConsumerSettings(shard_sync_interval=20.0)
+        settings = ConsumerSettings(shard_sync_seconds=20.0)
         async with (
             open_worker(
                 fake.kinesis(STREAM), MemoryLeaseStore(), settings, events.append, rng=random.Random(1)

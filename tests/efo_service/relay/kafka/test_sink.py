@@ -199,7 +199,7 @@ async def test_a_sigkill_during_a_commit_loses_and_repeats_no_record(kafka, brok
 
 
 async def test_positions_are_found_after_partitions_are_added_to_the_checkpoint_topic(kafka, admin, name, make_batch):
-    own = {"checkpoint_topic": f"{name}-positions", "checkpoint_partitions": 1}
+    own = {"checkpoint_topic": f"{name}-positions"}
     async with kafka(**own) as sink:
         await put(sink, make_batch(3))
     for future in admin.create_partitions([NewPartitions(own["checkpoint_topic"], 7)]).values():
@@ -378,7 +378,7 @@ async def test_an_invalid_position_is_an_error(kafka, broker, name, value, expec
 
 
 async def test_a_tombstone_makes_a_shard_start_anew(kafka, broker, name, make_batch):
-    own = {"checkpoint_topic": f"{name}-positions", "checkpoint_partitions": 1}
+    own = {"checkpoint_topic": f"{name}-positions"}
     async with kafka(**own) as sink:
         await put(sink, make_batch(3))
         operator = Producer({"bootstrap.servers": broker, "log_level": 0})
