@@ -43,7 +43,7 @@ check: $(READY) ## Lint, and test the library's core: no Spark, servers or pages
 	@$(MAKE) --no-print-directory lint
 	@$(PYTEST) -m "not e2e" $(CORE) $(ARGS)
 
-CORE := tests/efo --ignore tests/efo/testing --ignore tests/efo/doors
+CORE := tests/efo --ignore tests/efo/testing --ignore tests/efo/adapters
 
 proofs: $(READY) ## List how efo is proven: each proof is a target of its own (make sim SEEDS=500)
 	@$(BIN)/python -m proofs $(ARGS)

@@ -8,7 +8,7 @@ from traceback import walk_tb
 from typing import TypeVar, overload
 
 from efo.errors import DeliveryError, EfoError, HandlerError, IsolateShardError, LeaseLostError, without_tracebacks
-from efo.foreign_errors import is_of_application
+from efo.third_party_errors import is_of_application
 
 E = TypeVar("E", bound=BaseException)
 

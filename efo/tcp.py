@@ -12,7 +12,7 @@ from typing import Final
 
 import trio
 
-from efo.foreign_errors import reason_of
+from efo.third_party_errors import reason_of
 
 _READ_SIZE: Final = 64 * 1024
 

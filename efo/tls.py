@@ -15,8 +15,8 @@ from typing import Any, Final, cast
 import trio
 
 from efo.errors import ConfigurationError, without_tracebacks
-from efo.foreign_errors import reason_of
 from efo.text import other_encoding
+from efo.third_party_errors import reason_of
 
 _MAX_BYTES: Final = 256 * 1024
 """Decrypted bytes that one call returns at most, and bytes that are encrypted at once."""

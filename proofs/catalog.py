@@ -53,7 +53,7 @@ PROOFS: Final = {
     "Beside other software": (
         Proof("witnesses", "proofs.interop.clients", "Other clients read the fake", 'ARGS="boto3"'),
         Proof("foreign", "proofs.interop.servers", "efo reads other servers", 'ARGS="ministack"'),
-        Proof("truth", "proofs.interop.truth", "Compare the fake with any endpoint", "ENDPOINT=https://..."),
+        Proof("truth", "proofs.interop.comparison", "Compare the fake with any endpoint", "ENDPOINT=https://..."),
         Proof("kcl-interop", "proofs.interop.kcl", "KCL and efo share an application's leases", takes="5 min"),
         Proof("kcl-multilang", "proofs.interop.multilang", "Processors of amazon_kclpy and aws-kcl, without Java"),
         Proof("migrate-test", "proofs.migration", "Applications move to efo and back", 'ARGS="kcl-3"', takes="30 min"),
@@ -64,7 +64,7 @@ PROOFS: Final = {
         Proof("bench-quick", "proofs.benchmarks.quick", "Ratios to fixed clients and to kept ones", takes="3 min"),
         Proof("bench-native", "proofs.benchmarks.native", "efo-native beside the Python step", takes="4 min"),
         Proof("bench-core", "proofs.benchmarks.core", "Renewal, back-pressure and the data path"),
-        Proof("bench-doors", "proofs.benchmarks.doors", "CPU time of a batch: trio, asyncio, synchronous"),
+        Proof("bench-surfaces", "proofs.benchmarks.surfaces", "CPU time of a batch: trio, asyncio, synchronous"),
         Proof("bench-fake", "proofs.benchmarks.fake", "Throughput and resources of the fake"),
         Proof("bench-polling", "proofs.benchmarks.polling", "CPU time of polling and of fan-out", takes="1 min"),
         Proof("bench-producer", "proofs.benchmarks.producer", "What a producer puts per second of CPU time"),

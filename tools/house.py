@@ -20,6 +20,8 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 _DEFINED: Final = (ConsumerSettings, KafkaOptions, PipelineSettings)
 """The dataclasses whose settings the file of the service has too."""
 
+_SURFACES: Final = ("efo/adapters/", "efo/aio/", "efo/sync/")
+
 
 def sources() -> dict[str, ast.Module]:
     """Return the parsed modules of the library and of the service, by their paths."""
@@ -82,10 +84,13 @@ def _sections(section: type[Section] | None = None, *names: str) -> Iterator[tup
 
 
 def class_names_twice() -> dict[str, list[str]]:
-    """Return the public classes that stand in two or more modules, by their names."""
+    """Return the public classes that stand in two or more modules, by their names.
+
+    The surfaces for asyncio and synchronous code have the names of `efo` on purpose: a program changes by an import.
+    """
     places: defaultdict[str, list[str]] = defaultdict(list)
     for path, module in sources().items():
-        for node in module.body:
+        for node in () if path.startswith(_SURFACES) else module.body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places[node.name].append(path)
     return {name: paths for name, paths in places.items() if len(paths) > 1}

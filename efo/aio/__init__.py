@@ -8,6 +8,9 @@
 Batches, records, settings, policies and errors are those of `efo`.
 """
 
+from efo.adapters.consumer import StreamConsumer
+from efo.adapters.processor import ProcessorReader
+from efo.adapters.streams import StreamLike
 from efo.aio.consumer import Consumer, MultiStreamConsumer
 from efo.aio.handler import ExactlyOnceHandler, Handler
 from efo.aio.opening import consume, open_consumer
@@ -16,9 +19,6 @@ from efo.aio.shard_stream import ShardReader, ShardStream
 from efo.aio.streams import StreamTracker, consume_streams, open_streams
 from efo.consumer.handlers.deserialize import deserialize, deserialize_record
 from efo.consumer.handlers.processor import RecordProcessor
-from efo.doors.consumer import StreamConsumer
-from efo.doors.processor import ProcessorReader
-from efo.doors.streams import StreamLike
 
 __all__ = (
     "Consumer",

@@ -1,14 +1,14 @@
-"""The consumers behind the asyncio door, of one stream and of many."""
+"""The consumers behind the asyncio surface, of one stream and of many."""
 
 from __future__ import annotations
 
+from efo.adapters.consumer import StreamConsumer
+from efo.adapters.engine import Engine
+from efo.adapters.streams import AdaptedStreams, Clients
 from efo.aio.loop_side import LoopSide
 from efo.aio.reading import LoopReading
 from efo.consumer.consumer import Consumer as TrioConsumer
 from efo.consumer.streams.consumer import MultiStreamConsumer as TrioMultiStreamConsumer
-from efo.doors.consumer import StreamConsumer
-from efo.doors.engine import Engine
-from efo.doors.streams import Clients, DoorStreams
 
 
 class Consumer(LoopReading[TrioConsumer], StreamConsumer):
@@ -22,7 +22,7 @@ class Consumer(LoopReading[TrioConsumer], StreamConsumer):
         StreamConsumer.__init__(self, side, self._merge, engine.value)
 
 
-class MultiStreamConsumer(LoopReading[TrioMultiStreamConsumer], DoorStreams):
+class MultiStreamConsumer(LoopReading[TrioMultiStreamConsumer], AdaptedStreams):
     """Reads many streams, for asyncio: `efo.MultiStreamConsumer`. Made by `efo.aio.open_streams`.
 
     Run it or iterate over it as over a consumer of one stream. `batch.stream` is the name of its stream.

@@ -6,11 +6,11 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 
+from efo.adapters.calls import outside
 from efo.checks import check_async
 from efo.consumer.handlers.batched import with_handler
 from efo.consumer.handlers.exactly_once import ExactlyOnce, LoadPosition, PositionHandler
 from efo.consumer.handlers.handler import BatchHandler, Flush, Handler as TrioHandler, RecordHandler
-from efo.doors.calls import outside
 from efo.events import Observer
 from efo.protocol.failure import FailurePolicy, OnError
 
@@ -69,7 +69,7 @@ class ExactlyOnceHandler(ExactlyOnce, Handler):
 
 
 def outside_policy(on_error: OnError | None) -> OnError | None:
-    """Return a policy whose dead-letter sink is called on the application's side of the door."""
+    """Return a policy whose dead-letter sink is called on the application's side of the surface."""
     if on_error is None or isinstance(on_error, FailurePolicy):
         return on_error if on_error is None else _moved(on_error)
     return _MovedPolicies(on_error)

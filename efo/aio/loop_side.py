@@ -1,4 +1,4 @@
-"""The application's side of the asyncio door: calls run as tasks of its event loop."""
+"""The application's side of the asyncio surface: calls run as tasks of its event loop."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from functools import partial
 from inspect import isawaitable
 from typing import Any
 
-from efo.doors.calls import ApplicationSide, Call
-from efo.doors.mailbox import Mailbox
+from efo.adapters.calls import ApplicationSide, Call
+from efo.adapters.mailbox import Mailbox
 from efo.errors import EfoError
 from efo.event_loops import require_asyncio
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, TypeVar
 
-from efo.doors.engine import Run
+from efo.adapters.engine import Run
 
 T = TypeVar("T")
 

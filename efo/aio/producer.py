@@ -1,4 +1,4 @@
-"""The producer behind the asyncio door."""
+"""The producer behind the asyncio surface."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections.abc import AsyncIterator, Generator, Iterable
 from contextlib import asynccontextmanager
 from typing import Any, Unpack
 
+from efo.adapters.delivery import AdaptedDelivery
+from efo.adapters.opening import producer_engine
+from efo.adapters.options import ProducerOptions, Stream
+from efo.adapters.producer import AdaptedProducer
 from efo.aio.loop_side import LoopSide
 from efo.aio.outcome import outcome_of
 from efo.aio.session import open_engine
-from efo.doors.delivery import DoorDelivery
-from efo.doors.opening import producer_engine
-from efo.doors.options import ProducerOptions, Stream
-from efo.doors.producer import DoorProducer
 from efo.event_loops import require_asyncio
 from efo.producer.delivery import PutResult
 from efo.producer.producer import ProducerRecord
 
 
-class Delivery(DoorDelivery):
+class Delivery(AdaptedDelivery):
     """A record that was put: `await` it for its PutResult. Raises DeliveryError if the record was given up."""
 
     __slots__ = ()
@@ -35,7 +35,7 @@ class Delivery(DoorDelivery):
         return self.wait().__await__()
 
 
-class Producer(DoorProducer):
+class Producer(AdaptedProducer):
     """Puts records into a stream, for asyncio: `efo.Producer`. Made by `efo.aio.open_producer`.
 
     Each call passes from one thread to another: for many records, `put_many` costs much less than `put`.

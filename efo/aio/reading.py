@@ -7,6 +7,8 @@ from collections.abc import Callable
 from threading import get_ident
 from typing import Self
 
+from efo.adapters.engine import Engine, Run
+from efo.adapters.reading import AdaptedReading, C
 from efo.aio.loop_side import LoopSide
 from efo.aio.outcome import outcome_of
 from efo.aio.shard_stream import ShardReader, trio_reader
@@ -15,12 +17,10 @@ from efo.consumer.handlers.handler import Handler
 from efo.consumer.handlers.processor import ProcessorReader
 from efo.consumer.handlers.surfaces import check_no_handler, check_surface
 from efo.consumer.shard_task import ShardReader as TrioReader
-from efo.doors.engine import Engine, Run
-from efo.doors.reading import C, DoorReading
 from efo.model import Batch
 
 
-class LoopReading(DoorReading[C]):
+class LoopReading(AdaptedReading[C]):
     """Reads shards on asyncio.
 
     Either `await consumer.run(reader)`, or iterate over it: `async for batch in consumer`, then `consumer.ack(batch)`.

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+from efo.adapters.engine import Engine
 from efo.aio.outcome import finish
-from efo.doors.engine import Engine
 
 
 @asynccontextmanager

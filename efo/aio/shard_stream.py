@@ -8,11 +8,11 @@ from typing import Any, Self
 
 import trio
 
+from efo.adapters.calls import SIDE, outside
 from efo.aio.demand import Demand
 from efo.aio.loop_side import LoopSide
-from efo.consumer.acks import check_delivered, check_index, record_index
+from efo.consumer.in_flight import check_delivered, check_index, record_index
 from efo.consumer.shard_stream import ShardStream as TrioShardStream
-from efo.doors.calls import SIDE, outside
 from efo.exception_groups import collapse_groups
 from efo.model import Batch, Checkpoint, Record
 from efo.settings import PositionLike

@@ -1,4 +1,4 @@
-"""Opening a consumer of many streams behind the asyncio door, and `efo.aio.consume_streams`."""
+"""Opening a consumer of many streams behind the asyncio surface, and `efo.aio.consume_streams`."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Unpack
 
+from efo.adapters.calls import outside
+from efo.adapters.streams import Clients, StreamLike, StreamsOptions, streams_engine
 from efo.aio.consumer import MultiStreamConsumer
 from efo.aio.handler import Handler
 from efo.aio.loop_side import LoopSide
 from efo.aio.session import open_engine
 from efo.checks import check_async
 from efo.consumer.handlers.handler import BatchHandler, Flush, RecordHandler
-from efo.doors.calls import outside
-from efo.doors.streams import Clients, StreamLike, StreamsOptions, streams_engine
 from efo.event_loops import require_asyncio
 from efo.protocol.failure import OnError
 

@@ -31,10 +31,10 @@ from efo.aws.explanations import ChainError, explained, failure, mfa_needed, not
 from efo.aws.role import AssumedRole
 from efo.aws.variables import check_credentials, check_profiles, check_variables
 from efo.errors import ClockSkewError, ConfigurationError
-from efo.foreign_errors import chain_of
-from efo.foreign_logs import silence
 from efo.protocol.service_errors import service_error
 from efo.proxy import default_proxies
+from efo.third_party_errors import chain_of
+from efo.third_party_logs import silence
 
 PROCESS_SECONDS: Final = 60.0
 """How long the command of `credential_process` may take. It is then killed."""

@@ -20,7 +20,7 @@ import botocore.auth
 from botocore.auth import SIGV4_TIMESTAMP, SigV4Auth
 
 from efo.errors import ClockSkewError
-from efo.foreign_logs import keep_at
+from efo.third_party_logs import keep_at
 
 keep_at(logging.INFO, "botocore")  # it logs each request that it signs, with the session token
 

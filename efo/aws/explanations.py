@@ -1,6 +1,6 @@
 """What the failure of a provider of credentials means: which provider, what failed, what to do. Pure.
 
-Nothing of an exception's text is told but what `efo.foreign_errors` shows: an answer may hold credentials.
+Nothing of an exception's text is told but what `efo.third_party_errors` shows: an answer may hold credentials.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import botocore.exceptions as errors
 
 from efo.errors import class_name_of
-from efo.foreign_errors import reason_of
+from efo.third_party_errors import reason_of
 from efo.tls import certificate_advice
 
 _SERVER_ERROR: Final = 500

@@ -19,8 +19,8 @@ import trio
 from efo.aws.clock import ServiceClock
 from efo.aws.credentials import CredentialSource
 from efo.aws.refusals import Refusals
-from efo.foreign_logs import keep_at
 from efo.protocol.service_errors import service_error
+from efo.third_party_logs import keep_at
 
 keep_at(logging.INFO, "aiobotocore", "httpcore2")
 keep_at(logging.WARNING, "httpx2")  # at INFO it logs each call

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 
 import botocore.exceptions
 
-from efo.foreign_errors import reason_of
 from efo.proxy import Proxy, host_and_port
+from efo.third_party_errors import reason_of
 from efo.tls import certificate_advice, speaks_no_tls
 
 _FORMATS: Final = ("json", "cbor", "xml")

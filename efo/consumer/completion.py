@@ -7,7 +7,7 @@ from functools import partial
 
 from efo.consumer.shard_stream import ShardStream
 from efo.consumer.shard_sync import ShardSync
-from efo.leases.keeper import LeaseKeeper
+from efo.leases.coordinator import LeaseCoordinator
 from efo.model import Lease
 from efo.protocol.until import ShardLimit, Until
 
@@ -25,7 +25,7 @@ class Completion:
     def __init__(
         self,
         until: Until | None,
-        keeper: LeaseKeeper,
+        coordinator: LeaseCoordinator,
         shard_sync: ShardSync,
         *,
         running: Mapping[str, ShardStream],
@@ -33,7 +33,7 @@ class Completion:
         may_start: Callable[[Lease], bool],
     ) -> None:
         self._until = until
-        self._keeper = keeper
+        self._coordinator = coordinator
         self._shard_sync = shard_sync
         self._running = running
         self._selects = selects
@@ -58,7 +58,7 @@ class Completion:
     def leave(self, shard: ShardStream) -> None:
         """Note that a shard is no longer read."""
         if shard.is_finished:
-            self._finished_after = self._keeper.scans_begun
+            self._finished_after = self._coordinator.scans_begun
         elif shard.is_complete:
             self._left[shard.shard_id] = not shard.has_unacked
 
@@ -81,9 +81,9 @@ class Completion:
 
     def _covers(self, is_done: Callable[[ShardStream], bool], is_left_done: Callable[[bool], bool]) -> bool:
         """Return whether nothing is left to do. `is_done`: for a shard that is read; the other: that was left."""
-        if self._keeper.scanned <= max(self._shard_sync.synced_after, self._finished_after):
+        if self._coordinator.scanned <= max(self._shard_sync.synced_after, self._finished_after):
             return False  # there may be leases that it did not see
-        leases = self._keeper.leases
+        leases = self._coordinator.leases
         if self._known_finished is None:
             self._known_finished = frozenset(key for key, lease in leases.items() if lease.is_finished)
         return all(self._is_covered(lease, is_done, is_left_done) for lease in leases.values())
@@ -94,11 +94,11 @@ class Completion:
         key = lease.key
         if lease.is_finished:  # a scan that is not one step may show its end before the leases of its children
             is_known = self._known_finished is not None and key in self._known_finished
-            return is_known or all(child in self._keeper.leases for child in lease.children)
+            return is_known or all(child in self._coordinator.leases for child in lease.children)
         if (shard := self._running.get(key)) is not None:
             return is_done(shard)
         if key in self._left:
             return is_left_done(self._left[key])
-        if not self._selects(lease) or self._keeper.is_of_another(lease):
+        if not self._selects(lease) or self._coordinator.is_of_another(lease):
             return True
         return not self._may_start(lease)

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from efo.checks import check_async
 from efo.consumer.age_limits import limits_of
 from efo.consumer.completion import Completion
-from efo.consumer.deaggregation import Deaggregator
+from efo.consumer.deaggregator import Deaggregator
 from efo.consumer.ending import CLOSED, TWO_READERS, detail_of, drain_after, failure_of, type_of
 from efo.consumer.expired_records import ExpiredRecords
 from efo.consumer.handlers.surfaces import check_no_handler, check_surface
@@ -46,7 +46,7 @@ from efo.exception_groups import collapse_groups, shorten
 from efo.health import IsolatedShard, LeaseCounts, ShardReading
 from efo.kinesis.client import KinesisClient
 from efo.kinesis.identity import StreamIdentity
-from efo.leases.keeper import HeldLease, LeaseKeeper
+from efo.leases.coordinator import HeldLease, LeaseCoordinator
 from efo.leases.store import LeaseStore
 from efo.model import Checkpoint, Lease, Position, Shard
 from efo.protocol.joint_assignment import TableAssignment
@@ -89,7 +89,7 @@ class Consumer:
         self.is_closed: bool = False
         self.on_end: Callable[[], object] = lambda: None
         self._token = trio.lowlevel.current_trio_token()
-        self._keeper = LeaseKeeper(
+        self._coordinator = LeaseCoordinator(
             store,
             worker_id,
             failover_seconds=settings.failover_seconds,
@@ -116,13 +116,13 @@ class Consumer:
         self._observer = observer
         self._spans = spans
         self._service_time = kinesis.service_time or kinesis.clock
-        self._shard_sync = ShardSync(kinesis, store, settings, self._keeper, observer, rng.random, identity)
+        self._shard_sync = ShardSync(kinesis, store, settings, self._coordinator, observer, rng.random, identity)
         self._expired = ExpiredRecords(identity, self._service_time, observer)
         self._started: set[str] = set()
         self._running: dict[str, ShardStream] = {}
         self._completion = Completion(
             until,
-            self._keeper,
+            self._coordinator,
             self._shard_sync,
             running=self._running,
             selects=settings.selects,
@@ -176,7 +176,7 @@ class Consumer:
                                 shards.start_soon(self._read_shard if is_ours else self._give_back, held, reader)
                             self._are_counts_outdated = True
                             if self._completion.is_complete:
-                                self._keeper.stop_acquiring()
+                                self._coordinator.stop_acquiring()
                                 self.on_end()
                                 break
                             await self._changed.wait()
@@ -200,7 +200,7 @@ class Consumer:
                 self._token.run_sync_soon(self.drain)
             return
         self._draining = True
-        self._keeper.stop_acquiring()
+        self._coordinator.stop_acquiring()
         for shard in self._running.values():
             shard.drain()
         self._wake()
@@ -254,7 +254,7 @@ class Consumer:
 
         Both are empty until they were read. It causes no call of Kinesis or of the lease store.
         """
-        return self._shard_sync.shards, self._keeper.leases
+        return self._shard_sync.shards, self._coordinator.leases
 
     def status(self) -> ConsumerStatus:
         """Return a snapshot of the consumer."""
@@ -300,7 +300,7 @@ class Consumer:
 
     def counts(self) -> LeaseCounts | None:
         """Return what the lease table shows; None if it was not read for so long that it is unknown."""
-        counted = self._keeper.counts(self._clock())
+        counted = self._coordinator.counts(self._clock())
         return None if counted is None else LeaseCounts(counted.counts, counted.workers, self._counts())
 
     def _shard(self, shard_id: str) -> ShardStream:
@@ -316,7 +316,7 @@ class Consumer:
     # --- which shards ------------------------------------------------------------------------------------
 
     def _may_start(self, lease: Lease) -> bool:
-        return is_startable(lease, self._keeper.leases)
+        return is_startable(lease, self._coordinator.leases)
 
     def _may_probe(self, lease: Lease) -> bool:
         """Return whether a lease without lineage may be read now; always true for one with lineage.
@@ -324,9 +324,9 @@ class Consumer:
         Reading it shows whether its shard exists. Only the first few are tried, so that thousands of them do not take
         the budgets of the stream's shards. All workers choose alike.
         """
-        if has_lineage(lease, self._keeper.leases, self._shard_sync.listed):
+        if has_lineage(lease, self._coordinator.leases, self._shard_sync.listed):
             return True
-        leases, now = self._keeper.leases, trio.current_time()
+        leases, now = self._coordinator.leases, trio.current_time()
         if self._probed_at != now:
             listed = self._shard_sync.listed
             doubtful = (key for key, row in leases.items() if not (row.is_finished or has_lineage(row, leases, listed)))
@@ -348,14 +348,14 @@ class Consumer:
     def _to_start(self) -> list[HeldLease]:
         return [
             held
-            for key, held in self._keeper.held.items()
+            for key, held in self._coordinator.held.items()
             if key not in self._started and not held.lease.is_finished and not self._completion.is_left(key)
             if held.handoff_requested.is_set() or (self._may_start(held.lease) and self._may_probe(held.lease))
         ]
 
     def _counts(self) -> dict[str, int]:
         counts = dict.fromkeys(("waiting_parent", "ready", "consuming", "finished"), 0)
-        for key, lease in list(self._keeper.leases.items()):
+        for key, lease in list(self._coordinator.leases.items()):
             if lease.is_finished:
                 counts["finished"] += 1
             elif key in self._started:
@@ -370,7 +370,7 @@ class Consumer:
         Called after a lease scan, which visits all leases.
         """
         for key in list(self._abandoned):
-            lease = self._keeper.leases.get(key)
+            lease = self._coordinator.leases.get(key)
             if lease is None or lease.is_finished or lease.owner not in {None, self.worker_id}:
                 del self._abandoned[key]
         known = self._isolated.items()
@@ -395,7 +395,7 @@ class Consumer:
         stopped = ShardStopped(shard_id)
         try:
             opened = partial(self._open, held)
-            task = ShardTask(held, opened, self._settings, self._keeper, self._store)
+            task = ShardTask(held, opened, self._settings, self._coordinator, self._store)
             finished = await task.run(reader)
         except LeaseLostError:
             pass  # the new owner continues after the last checkpoint
@@ -504,7 +504,9 @@ class Consumer:
 
     def _start_of(self, lease: Lease) -> Position | Checkpoint | None:
         """Return where the application wants to start a shard that was never read, and whose parents were not (R1)."""
-        is_new = lease.checkpoint.is_sentinel and not any(parent in self._keeper.leases for parent in lease.parents)
+        is_new = lease.checkpoint.is_sentinel and not any(
+            parent in self._coordinator.leases for parent in lease.parents
+        )
         if not is_new or self._settings.start_at is None:
             return None
         start = self._settings.start_at(lease)

@@ -8,7 +8,7 @@ import trio
 
 from efo.errors import EfoError, HandlerError, IsolateShardError, class_name_of, error_type_of
 from efo.events import ConsumerFailed
-from efo.foreign_errors import places_of
+from efo.third_party_errors import places_of
 
 TWO_READERS: Final = (
     "this consumer is read already, by another run or an iteration: read it once, with one reader, or open another"

@@ -17,7 +17,7 @@ from typing import Final
 
 import trio
 
-from efo.foreign_errors import places_on
+from efo.third_party_errors import places_on
 
 BLOCKED_AFTER: Final = 5.0
 """Seconds without a sign of life: half of the default fail-over time."""

@@ -1,12 +1,12 @@
 """Opening a consumer: its nursery tree, and all the parts that it is made of.
 
     connections (pool, shard sources)           outermost: open until the last shard has stopped
-      keeper (leases: renew, take, release)     never behind a handler (rule R10)
+      coordinator (leases: renew, take, release)     never behind a handler (rule R10)
         shards: one task per shard whose lease is held, that may start (rule R1) and is not finished
           its shard task, see `efo.consumer.shard_task`
 
-Each nursery is left from the inside out: shards finish what they have delivered, the keeper releases their leases, the
-connections close.
+Each nursery is left from the inside out: shards finish what they have delivered, the coordinator releases their leases,
+the connections close.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from efo.kinesis.client import KinesisClient
 from efo.kinesis.connection_pool import ConnectionPool
 from efo.kinesis.identity import StreamIdentity
 from efo.kinesis.opening import check_stream, open_client
+from efo.kinesis.pacing import PacesSubscribes
 from efo.kinesis.registration import Registration
 from efo.kinesis.starting import StartingControlPlane
-from efo.kinesis.subscribe_limiter import LimitsSubscribes
 from efo.leases.opening import checked_lease_store, open_lease_store
 from efo.leases.store import LeaseStore
 from efo.protocol.backoff import Backoff
@@ -68,7 +68,7 @@ LEASE_STORE_SECONDS: Final = 30.0
 class SharedLimits:
     """What the consumers of several streams share: the subscribe budget, and the balance of their leases."""
 
-    limiter: LimitsSubscribes
+    limiter: PacesSubscribes
     joint: TableAssignment
 
 
@@ -228,7 +228,7 @@ async def open_sharing(
                     )
                     observer(ConsumerOpened(consumer))
                     async with trio.open_nursery() as keeping:
-                        await keeping.start(consumer._keeper.run)  # noqa: SLF001 - only this function makes consumers
+                        await keeping.start(consumer._coordinator.run)  # noqa: SLF001 - only this function makes consumers
                         opened.append(consumer)
                         try:
                             yield consumer

@@ -31,9 +31,9 @@ from efo.consumer.handlers.handler import BatchHandler, Flush, RecordHandler
 from efo.errors import ConfigurationError, EfoError
 from efo.events import Observer
 from efo.exception_groups import collapse_groups
-from efo.foreign_errors import reason_of
 from efo.protocol.failure import OnError
 from efo.settings import ConsumerSettings, OnServiceError, PositionLike
+from efo.third_party_errors import reason_of
 
 if TYPE_CHECKING:
     from efo.telemetry.spans import OtelTracing

@@ -16,6 +16,7 @@ from efo.kinesis.client import KinesisClient
 from efo.kinesis.connection_pool import ConnectionPool
 from efo.kinesis.identity import StreamIdentity
 from efo.kinesis.missing_shards import MissingShards
+from efo.kinesis.pacing import PacesSubscribes, SubscribePacer
 from efo.kinesis.polling.auto_source import AutoSource
 from efo.kinesis.polling.calls import PollCaller
 from efo.kinesis.polling.fan_out import FanOut
@@ -24,7 +25,6 @@ from efo.kinesis.registration import Registration
 from efo.kinesis.shard_source import ShardSource
 from efo.kinesis.shard_subscription import Diagnose, ShardSubscription
 from efo.kinesis.subscribe_call import SubscribeCaller
-from efo.kinesis.subscribe_limiter import LimitsSubscribes, SubscribeLimiter
 from efo.model import Position
 from efo.protocol.denials import Denials
 from efo.settings import ConsumerSettings
@@ -49,7 +49,7 @@ class ShardSources:
         identity: StreamIdentity,
         *,
         pool: ConnectionPool,
-        limiter: LimitsSubscribes | None = None,
+        limiter: PacesSubscribes | None = None,
         waits: bool = True,
         rng: random.Random,
         observer: Observer,
@@ -61,9 +61,9 @@ class ShardSources:
         self._pool = pool
         self._rng = rng
         self._observer = observer
-        self._own_limiter: SubscribeLimiter | None = None
+        self._own_limiter: SubscribePacer | None = None
         if limiter is None:
-            limiter = self._own_limiter = SubscribeLimiter(settings.subscribes_per_second)
+            limiter = self._own_limiter = SubscribePacer(settings.subscribes_per_second)
         self._limiter = limiter
         self._fan_out = FanOut(registration, retry_interval=FANOUT_RETRY_INTERVAL, observer=observer)
         self._missing_shards = MissingShards(kinesis.control_plane, identity)

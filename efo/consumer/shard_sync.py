@@ -25,8 +25,8 @@ from efo.events import (
 )
 from efo.kinesis.client import KinesisClient
 from efo.kinesis.identity import StreamIdentity
+from efo.leases.coordinator import LeaseCoordinator
 from efo.leases.held_lease import report_store_call
-from efo.leases.keeper import LeaseKeeper
 from efo.leases.store import LeaseStore
 from efo.model import Checkpoint, HashKeyRange, Lease, Position, Shard
 from efo.protocol.audit import HashRangeAudit
@@ -40,7 +40,7 @@ CLEANUP_AFTER: Final = 600.0
 ListShards may lag."""
 
 AUDITS: Final = 20
-"""Audits of the hash-key ranges between two shard syncs. They use the leases that the keeper has read anyway."""
+"""Audits of the hash-key ranges between two shard syncs. They use the leases that the coordinator has read anyway."""
 MARGIN: Final = 5.0
 """Seconds by which the times of shards and of records may differ. A shard that ended this shortly before AT_TIMESTAMP
 is read too, since it may contain records of that time."""
@@ -65,7 +65,7 @@ class ShardSync:
         kinesis: KinesisClient,
         store: LeaseStore,
         settings: ConsumerSettings,
-        keeper: LeaseKeeper,
+        coordinator: LeaseCoordinator,
         observer: Observer,
         random: Callable[[], float],
         identity: StreamIdentity,
@@ -75,7 +75,7 @@ class ShardSync:
         self._kinesis = kinesis
         self._store = store
         self._settings = settings
-        self._keeper = keeper
+        self._coordinator = coordinator
         self._observer = observer
         self._random = random
         self._cleanup_after = CLEANUP_AFTER if settings.lease_cleanup else inf
@@ -145,13 +145,13 @@ class ShardSync:
         """
         if (stream := self._identity.description) is not None and stream.is_auto:
             return []
-        return ancestor_ranges(lease.key, self._keeper.leases, self._listed, lease.parents)
+        return ancestor_ranges(lease.key, self._coordinator.leases, self._listed, lease.parents)
 
     async def _wait_for_hole(self) -> None:
         """Wait until no lease has covered some hash keys for some time."""
         while True:
             await trio.sleep(self._settings.shard_sync_seconds / AUDITS)
-            unfinished = [lease for lease in self._keeper.leases.values() if not lease.is_finished]
+            unfinished = [lease for lease in self._coordinator.leases.values() if not lease.is_finished]
             ranges = [keys for lease in unfinished if (keys := self.range_of(lease))]
             if len(ranges) == len(unfinished) and (hole := self._audit.observe(ranges)):
                 self._observer(HashRangeHoleFound(hole.start, hole.end))
@@ -179,13 +179,13 @@ class ShardSync:
         for lease in leases_to_create(wanted, leases, self._settings.initial_checkpoint):
             await self._store.create(self._complete(lease, leases))
         await self._clean_up(leases, shards)
-        self.synced_after = self._keeper.scans_begun
-        self._keeper.wake()
+        self.synced_after = self._coordinator.scans_begun
+        self._coordinator.wake()
 
     def _identified(self) -> None:
         """Note which stream the leases are of, and report it once."""
         description = self._identity.description
-        self._keeper.stream_created_at = self._identity.created_at
+        self._coordinator.stream_created_at = self._identity.created_at
         if not self._is_identified:
             self._is_identified = True
             hours = None if description is None else description.retention_hours

@@ -4,7 +4,7 @@ idle watch
   attempts of the subscription
     the reader
 
-The keeper saves the progress meanwhile, with the renewals of the lease.
+The coordinator saves the progress meanwhile, with the renewals of the lease.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import trio
 from efo.consumer.shard_stream import ShardStream
 from efo.errors import EfoError, HandlerError, LeaseError
 from efo.exception_groups import collapse_groups
-from efo.leases.keeper import HeldLease, LeaseKeeper
+from efo.leases.coordinator import HeldLease, LeaseCoordinator
 from efo.leases.store import LeaseStore
 from efo.model import Checkpoint
 from efo.protocol.lineage import child_leases
@@ -44,13 +44,13 @@ class ShardTask:
         held: HeldLease,
         open_shard: Callable[[trio.Nursery], ShardStream],
         settings: ConsumerSettings,
-        keeper: LeaseKeeper,
+        coordinator: LeaseCoordinator,
         store: LeaseStore,
     ) -> None:
         self._held = held
         self._open_shard = open_shard
         self._settings = settings
-        self._keeper = keeper
+        self._coordinator = coordinator
         self._store = store
 
     async def run(self, reader: ShardReader) -> bool:
@@ -92,8 +92,8 @@ class ShardTask:
     async def _after_reading(self, shard: ShardStream) -> bool:
         """Finish a shard that was read to its end, otherwise release it; return which. What was acked is saved already.
 
-        Each write is repeated until the store performs it. If that takes too long, the keeper gives up the lease, which
-        cancels this task.
+        Each write is repeated until the store performs it. If that takes too long, the coordinator gives up the lease,
+        which cancels this task.
         """
         if not shard.is_finished or (shard.is_draining and shard.has_unacked):
             await _retry_until_written(self._held.release)
@@ -109,12 +109,12 @@ class ShardTask:
         await _retry_until_written(self._held.confirm)
         children = shard.children or ()
         created_at = self._held.lease.stream_created_at
-        for new in child_leases(children, self._keeper.leases):
+        for new in child_leases(children, self._coordinator.leases):
             child = replace(new, unread_since=shard.unread.was_open_at, stream_created_at=created_at)
             await _retry_until_written(partial(self._store.create, child))
         await _retry_until_written(lambda: self._held.save_children(tuple(child.shard_id for child in children)))
         await _retry_until_written(lambda: self._held.checkpoint(Checkpoint.SHARD_END))
-        self._keeper.wake()
+        self._coordinator.wake()
         return True
 
 

@@ -17,8 +17,8 @@ from efo.deserializers.json_bounds import MAX_VALUES, tree_problem
 from efo.deserializers.json_data import check_kind, name_of_kind, safe_reason
 from efo.deserializers.json_facts import facts_of
 from efo.errors import ConfigurationError
-from efo.foreign_errors import reason_of
 from efo.model import Record
+from efo.third_party_errors import reason_of
 
 T = TypeVar("T")
 

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from efo.checks import check_text
 from efo.errors import ConfigurationError, DeserializationError, MissingExtraError
-from efo.foreign_errors import reason_of
 from efo.model import Record
+from efo.third_party_errors import reason_of
 
 T = TypeVar("T")
 

@@ -12,8 +12,8 @@ from efo.deserializers.base import Deserializer, refused
 from efo.deserializers.json_bounds import MAX_VALUES, JsonBounds
 from efo.deserializers.json_facts import facts_of
 from efo.errors import ConfigurationError
-from efo.foreign_errors import reason_of
 from efo.model import Record
+from efo.third_party_errors import reason_of
 
 T = TypeVar("T")
 

@@ -10,8 +10,8 @@ from efo.deserializers.json_bounds import MAX_VALUES, JsonBounds
 from efo.deserializers.json_data import name_of_kind
 from efo.deserializers.pydantic_facts import facts_of
 from efo.errors import ConfigurationError
-from efo.foreign_errors import reason_of
 from efo.model import Record
+from efo.third_party_errors import reason_of
 
 T = TypeVar("T")
 

@@ -27,12 +27,12 @@ import trio
 from h2.errors import ErrorCodes
 
 from efo.errors import GoAwayError, NotHttp2Error, StreamResetError, TransportError, without_tracebacks
-from efo.foreign_errors import reason_of
 from efo.kinesis.http2 import Http2
 from efo.kinesis.response_stream import ResponseStream
 from efo.protocol.frame_meter import FrameMeter
 from efo.protocol.frame_splitter import Data, FrameSplitter, GoAwayFrame
 from efo.settings import STREAM_WINDOW
+from efo.third_party_errors import reason_of
 
 CONNECTION_WINDOW: Final = 32 * 1024 * 1024
 """Bytes in transit on one connection. It opens on receipt, so that it only has to cover the round trip."""

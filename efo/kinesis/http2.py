@@ -9,7 +9,7 @@ import h2.config
 import h2.connection
 import h2.settings
 
-from efo.foreign_logs import keep_at
+from efo.third_party_logs import keep_at
 
 keep_at(logging.INFO, "h2", "hpack")
 

@@ -8,8 +8,8 @@ from typing import Final
 import msgspec
 
 from efo.errors import ProtocolError
-from efo.foreign_errors import reason_of
 from efo.kinesis.service_call import ServiceCaller
+from efo.third_party_errors import reason_of
 
 OPERATION: Final = "PutRecords"
 TIMEOUT: Final = 30.0

@@ -11,11 +11,11 @@ import trio
 from hpack import NeverIndexedHeaderTuple
 
 from efo.errors import ProtocolError, ServiceError, SilenceError
-from efo.foreign_errors import reason_of
 from efo.kinesis.client import Correct, Sign
 from efo.kinesis.connection_pool import ConnectionPool
 from efo.kinesis.response_stream import ResponseStream
 from efo.protocol.messages import parse_error_response
+from efo.third_party_errors import reason_of
 
 RESPONSE_TIMEOUT: Final = 20.0
 """Seconds from the request to the headers of its response."""

@@ -37,10 +37,10 @@ from efo.events import (
     ignore_events,
 )
 from efo.health import ActiveReadMode, SubscriptionState
-from efo.kinesis.alarm import Alarm
+from efo.kinesis.pacing import PacesSubscribes
 from efo.kinesis.shard_source import ShardEnd
 from efo.kinesis.subscribe_call import EventStream, SubscribeCaller
-from efo.kinesis.subscribe_limiter import LimitsSubscribes
+from efo.kinesis.timer import Timer
 from efo.model import Position
 from efo.protocol.denials import is_final
 from efo.protocol.messages import SubscribeToShardEvent
@@ -143,7 +143,7 @@ class ShardSubscription:
         position: Position,
         *,
         caller: SubscribeCaller,
-        limiter: LimitsSubscribes,
+        limiter: PacesSubscribes,
         diagnose: Diagnose,
         rng: random.Random,
         timing: SubscriptionTiming | None = None,
@@ -168,7 +168,7 @@ class ShardSubscription:
         self._last_event_at: float | None = None
         self._waiting: trio.lowlevel.Task | None = None  # the task in `receive`, while it waits
         self._interrupted = False
-        self._alarm: Alarm | None = None
+        self._timer: Timer | None = None
         self._since_wait = 0  # bytes of the events that were received without a wait
 
     @property
@@ -224,10 +224,10 @@ class ShardSubscription:
                 self._report(event, wire_bytes, now)
                 return event
             case Finish(children=children):
-                self._end_alarm()
+                self._end_timer()
                 return ShardEnd(children)
             case Fail(error=error):
-                self._end_alarm()
+                self._end_timer()
                 raise error
 
     async def _yield_if_due(self) -> None:
@@ -245,7 +245,7 @@ class ShardSubscription:
         for attempt in self._attempts.values():
             attempt.reason = reason
             attempt.scope.cancel()
-        self._end_alarm()
+        self._end_timer()
         self.interrupt()
 
     def _next_input(self, now: float) -> Input | None:
@@ -283,10 +283,10 @@ class ShardSubscription:
     async def _wait(self, deadline: float) -> None:
         """Wait until an attempt reports, something arrives, the deadline, or an interrupt."""
         self._since_wait = 0
-        if self._alarm is None:
-            self._alarm = Alarm(self._wake)
-            self._nursery.start_soon(self._alarm.run)
-        self._alarm.set(deadline)
+        if self._timer is None:
+            self._timer = Timer(self._wake)
+            self._nursery.start_soon(self._timer.run)
+        self._timer.set(deadline)
         # A trio.Event per event would cost as much as the rest of the wait.
         self._waiting = trio.lowlevel.current_task()
         await trio.lowlevel.wait_task_rescheduled(self._on_cancelled)
@@ -300,10 +300,10 @@ class ShardSubscription:
         if task is not None:
             trio.lowlevel.reschedule(task)
 
-    def _end_alarm(self) -> None:
-        if self._alarm is not None:
-            self._alarm.close()
-            self._alarm = None  # they refer to each other
+    def _end_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.close()
+            self._timer = None  # they refer to each other
 
     def _act(self, actions: list[Action]) -> None:
         for action in actions:

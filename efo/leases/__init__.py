@@ -1,4 +1,4 @@
-"""Lease stores, and the keeper that takes and renews leases."""
+"""Lease stores, and the coordinator that takes and renews leases."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class LeaseReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LeaseTiming:
-    """`failover_seconds`: see LeaseKeeper. `checkpoint_seconds`: how often the progress of a reader is saved."""
+    """`failover_seconds`: see LeaseCoordinator. `checkpoint_seconds`: how often the progress of a reader is saved."""
 
     failover_seconds: float
     checkpoint_seconds: float
@@ -66,7 +66,7 @@ class LeaseTiming:
 
 
 class HeldLease:
-    """A lease that this worker holds; created by LeaseKeeper, whose task renews it.
+    """A lease that this worker holds; created by LeaseCoordinator, whose task renews it.
 
     `lost`: set when this worker does not hold the lease any more: stop reading. The end of the shard does not set it.
     `handoff_requested`: set when another worker has requested the lease: finish the current work, checkpoint and
@@ -186,7 +186,7 @@ class HeldLease:
             return
         self.mark_lost("released" if self._lease.owner is None else "handed_over")
 
-    # --- called by the keeper --------------------------------------------------------------------------------
+    # --- called by the coordinator --------------------------------------------------------------------------------
 
     def observe_row(self, row: Lease) -> None:
         """Set `handoff_requested` if the row, as just read, shows that another worker has requested the lease."""

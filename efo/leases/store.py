@@ -24,8 +24,9 @@ class LeaseStore(Protocol):
     request, and its writes succeed until it releases the lease. A write of the holder also writes `unread_since` and
     `stream_created_at` of the lease that it passes, which it may set; None leaves what the row has.
 
-    If a call is cancelled or raises LeaseStoreUnavailableError, its effect is unknown, and the keeper reads the row. A
-    store whose client retries writes must recognise the effect of the first try, which looks like LeaseLostError.
+    If a call is cancelled or raises LeaseStoreUnavailableError, its effect is unknown, and the coordinator reads the
+    row. A store whose client retries writes must recognise the effect of the first try, which looks like
+    LeaseLostError.
     """
 
     def ensure_scope(self, application: str, stream: str) -> None:

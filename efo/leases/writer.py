@@ -75,7 +75,7 @@ class LeaseWriter:
                         await batch.is_done.wait()
         finally:
             self._is_running = False
-            _settle_all(self._queue, LeaseStoreUnavailableError("the lease keeper has ended"))
+            _settle_all(self._queue, LeaseStoreUnavailableError("the lease coordinator has ended"))
 
     def _next_batch(self) -> _Batch:
         """Remove the first write of each lease from the queue, up to MAX_BATCH.

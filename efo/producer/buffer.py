@@ -1,9 +1,9 @@
 """What a producer holds, and which request is sent next. Pure: it takes the time, and does no I/O.
 
-    put -> the lane of the record's shard -> poll: a request -> settle: its results -> done, or back into the lane
+    put -> the queue of the record's shard -> poll: a request -> settle: its results -> done, or back into the queue
 
 A list of the shards that differs is applied while no request is in flight, so that no record of a key overtakes
-another one of it. With the record distribution strategy AUTO, all shards are one lane, nothing is aggregated, and
+another one of it. With the record distribution strategy AUTO, all shards are one queue, nothing is aggregated, and
 records have no order.
 """
 
@@ -21,9 +21,9 @@ from typing import Final
 from efo.errors import ConfigurationError, CredentialsError, EfoError, ServiceError, ThrottledError, TransportError
 from efo.producer.aggregate import AggregateBuilder, user_records
 from efo.producer.entry import AcceptedRecord, Entry, Outgoing
-from efo.producer.lane import Lane
 from efo.producer.settings import ProducerSettings
 from efo.producer.shard_map import ShardMap
+from efo.producer.shard_queue import ShardQueue
 from efo.protocol.aggregation import AGGREGATE_KEY, digest_of
 from efo.protocol.denials import Denials
 from efo.protocol.doubts import DOUBTS, is_odd
@@ -40,9 +40,9 @@ REFUSED_WHOLE: Final = frozenset({"InvalidArgumentException", "ValidationExcepti
 
 @dataclass(slots=True, eq=False)
 class PutRequest:
-    """A request to send. `groups`: the lanes with entries in it, and these entries."""
+    """A request to send. `groups`: the queues with entries in it, and these entries."""
 
-    groups: list[tuple[Lane, list[Entry]]]
+    groups: list[tuple[ShardQueue, list[Entry]]]
 
     @property
     def entries(self) -> list[Entry]:
@@ -65,7 +65,7 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What the end of a request has brought: the entries of a lane that are done, and those that are sent again."""
+    """What the end of a request has brought: the entries of a queue that are done, and those that are sent again."""
 
     shard_id: str
     stored: list[Entry]
@@ -84,9 +84,9 @@ class Buffer:
         self._given = settings
         self._rng = rng
         self._use(shards)
-        self._lanes = [self._new_lane(shard_id) for shard_id in shards.shard_ids]
-        self._active: dict[Lane, None] = {}
-        self._misrouted: list[tuple[Lane, Entry]] = []  # `stored` says where they are instead
+        self._queues = [self._new_queue(shard_id) for shard_id in shards.shard_ids]
+        self._active: dict[ShardQueue, None] = {}
+        self._misrouted: list[tuple[ShardQueue, Entry]] = []  # `stored` says where they are instead
         self._denials = Denials()
         self._epoch = 0
         self._current = 0  # records of this epoch that are not done
@@ -106,8 +106,8 @@ class Buffer:
         self._aggregates, self._aggregate_bytes = self._settings.aggregate, given.aggregate_bytes
         self._map, self._starts = shards, shards.starts
 
-    def _new_lane(self, shard_id: str) -> Lane:
-        return Lane(shard_id, self._settings, self._rng, self._map.count if self._map.is_auto else 1)
+    def _new_queue(self, shard_id: str) -> ShardQueue:
+        return ShardQueue(shard_id, self._settings, self._rng, self._map.count if self._map.is_auto else 1)
 
     @property
     def is_auto(self) -> bool:
@@ -128,19 +128,19 @@ class Buffer:
         `key`: the partition key in UTF-8, empty if there is none.
         """
         digest = digest_of(key, explicit_hash_key)
-        lane = self._lanes[bisect_right(self._starts, digest) - 1]
+        queue = self._queues[bisect_right(self._starts, digest) - 1]
         size = len(key) + len(data)
         self.weight += size + OVERHEAD
         self._current += 1
         self._new_bytes += size
         if self._aggregates:
-            growing = lane.growing
+            growing = queue.growing
             if growing is None or not growing.add(user, key, data, explicit_hash_key, self._aggregate_bytes):
-                self._complete(lane)
-                growing = lane.growing = AggregateBuilder(digest, user.put_at)
+                self._complete(queue)
+                growing = queue.growing = AggregateBuilder(digest, user.put_at)
                 growing.add(user, key, data, explicit_hash_key, self._aggregate_bytes)
         else:
-            lane.queue.append(
+            queue.entries.append(
                 Entry(
                     [user],
                     partition_key,
@@ -153,17 +153,17 @@ class Buffer:
                 )
             )
             self._new_records += 1
-        # The lane is new to `poll`: the time that it returned is of the others, which may be blocked for long.
-        is_new = lane not in self._active
-        self._active[lane] = None
+        # The queue is new to `poll`: the time that it returned is of the others, which may be blocked for long.
+        is_new = queue not in self._active
+        self._active[queue] = None
         is_full = self._new_bytes >= self._full_bytes or self._new_records >= self._full_records
         return is_new or is_full or self.is_flushing
 
-    def _complete(self, lane: Lane) -> None:
-        """Move the growing aggregate of a lane to its queue."""
-        builder, lane.growing = lane.growing, None
+    def _complete(self, queue: ShardQueue) -> None:
+        """Move the growing aggregate of a queue to its queue."""
+        builder, queue.growing = queue.growing, None
         if builder is not None:
-            lane.queue.append(self._entry_of(builder, self._epoch))
+            queue.entries.append(self._entry_of(builder, self._epoch))
             builder.changed()
 
     @staticmethod
@@ -184,8 +184,8 @@ class Buffer:
 
         While `is_flushing`, no record lingers.
         """
-        for lane in self._active:
-            self._complete(lane)
+        for queue in self._active:
+            self._complete(queue)
         if self._current:
             self._undone[self._epoch] = self._current
             self._epoch, self._current = self._epoch + 1, 0
@@ -211,19 +211,19 @@ class Buffer:
         linger = -inf if self.is_flushing else self._settings.linger_seconds
         records, size = self._settings.max_request_records, self._settings.max_request_bytes
         request, is_due, wake = PutRequest([]), False, self.expires_from()
-        for lane in sorted(self._active, key=lambda lane: lane.oldest):
-            if lane.growing is not None and lane.growing.put_at + linger <= now:
-                self._complete(lane)
-            if lane.is_empty:
-                del self._active[lane]
+        for queue in sorted(self._active, key=lambda queue: queue.oldest):
+            if queue.growing is not None and queue.growing.put_at + linger <= now:
+                self._complete(queue)
+            if queue.is_empty:
+                del self._active[queue]
                 continue
-            if (blocked := lane.blocked_until(now)) > now:
+            if (blocked := queue.blocked_until(now)) > now:
                 wake = min(wake, blocked)
                 continue
-            entries, more_at, is_full = lane.offer(now, records, size, is_first=not request.groups)
-            waiting = lane.growing.put_at if lane.growing is not None else inf
+            entries, more_at, is_full = queue.offer(now, records, size, is_first=not request.groups)
+            waiting = queue.growing.put_at if queue.growing is not None else inf
             if entries:
-                request.groups.append((lane, entries))
+                request.groups.append((queue, entries))
                 records -= len(entries)
                 size -= sum(entry.size for entry in entries)
                 is_due = is_due or entries[0].put_at + linger <= now or entries[0].attempts > 0
@@ -235,10 +235,10 @@ class Buffer:
         return self._send(request) if request.groups and is_due else wake
 
     def _send(self, request: PutRequest) -> PutRequest:
-        for lane, entries in request.groups:
-            lane.sent(entries)
-            if lane.is_empty:  # `put` then asks for a call, since a time is new
-                del self._active[lane]
+        for queue, entries in request.groups:
+            queue.sent(entries)
+            if queue.is_empty:  # `put` then asks for a call, since a time is new
+                del self._active[queue]
         self.in_flight += 1
         return request
 
@@ -250,29 +250,29 @@ class Buffer:
         rest = iter(results)
         is_single = len(results) == 1
         settled = []
-        for lane, entries in request.groups:
-            outcome = Settled(lane.shard_id, [], [], 0)
+        for queue, entries in request.groups:
+            outcome = Settled(queue.shard_id, [], [], 0)
             again: list[Entry] = []
             size, throttled = sum(entry.size for entry in entries), False
             for entry, result in zip(entries, rest, strict=False):
                 if isinstance(result, AcceptedRecord):
-                    self._stored(lane, entry, result, outcome, now)
+                    self._stored(queue, entry, result, outcome, now)
                 else:
                     throttled = throttled or isinstance(result, ThrottledError)
                     self._failed(entry, result, again, outcome, is_single=is_single, now=now)
-            lane.settle(len(entries), size, now, again, throttled=throttled)
+            queue.settle(len(entries), size, now, again, throttled=throttled)
             if again:
-                self._active[lane] = None
-            settled.append(Settled(lane.shard_id, outcome.stored, outcome.failed, len(again)))
+                self._active[queue] = None
+            settled.append(Settled(queue.shard_id, outcome.stored, outcome.failed, len(again)))
         return settled
 
-    def _stored(self, lane: Lane, entry: Entry, result: AcceptedRecord, outcome: Settled, now: float) -> None:
-        if result.shard_id != lane.shard_id and not (self._map.is_auto and self._map.knows(result.shard_id)):
+    def _stored(self, queue: ShardQueue, entry: Entry, result: AcceptedRecord, outcome: Settled, now: float) -> None:
+        if result.shard_id != queue.shard_id and not (self._map.is_auto and self._map.knows(result.shard_id)):
             self.is_stale = True
             if entry.is_aggregate:
-                lane.misrouted = True
+                queue.misrouted = True
                 entry.stored = result
-                self._misrouted.append((lane, entry))
+                self._misrouted.append((queue, entry))
                 return
         self._denials.worked()
         self._done(entry, result, now)
@@ -308,24 +308,24 @@ class Buffer:
     def expires_from(self) -> float:
         """Return when `expire` may have something to do, whatever else waits; infinity for never."""
         timeout = self._settings.delivery_timeout_seconds
-        lanes = min((lane.expires_from(timeout) for lane in self._active), default=inf)
-        return min(lanes, *(entry.put_at + timeout for _, entry in self._misrouted), inf)
+        queues = min((queue.expires_from(timeout) for queue in self._active), default=inf)
+        return min(queues, *(entry.put_at + timeout for _, entry in self._misrouted), inf)
 
     def expire(self, now: float) -> list[Entry]:
         """Give up the records that were put too long ago and are not in flight; return their entries."""
         timeout = self._settings.delivery_timeout_seconds
         late: list[Entry] = []
-        for lane in self._active:
-            if lane.growing is not None and lane.growing.put_at + timeout <= now:
-                self._complete(lane)
-            late += lane.expired(now, timeout)
+        for queue in self._active:
+            if queue.growing is not None and queue.growing.put_at + timeout <= now:
+                self._complete(queue)
+            late += queue.expired(now, timeout)
         kept = []
-        for lane, entry in self._misrouted:
+        for queue, entry in self._misrouted:
             if entry.put_at + timeout <= now:
                 entry.maybe_stored = True
                 late.append(entry)
             else:
-                kept.append((lane, entry))
+                kept.append((queue, entry))
         self._misrouted = kept
         for entry in late:
             self._done(entry, None, now)
@@ -334,7 +334,7 @@ class Buffer:
     def fail_all(self, requests: Iterable[PutRequest], now: float) -> list[Entry]:
         """Give up all records, those of these requests too, which were cancelled; return their entries."""
         self.flush()
-        left = [entry for lane in self._active for entry in lane.queue]
+        left = [entry for queue in self._active for entry in queue.entries]
         for request in requests:
             for entry in request.entries:
                 entry.maybe_stored = True
@@ -343,8 +343,8 @@ class Buffer:
             entry.maybe_stored = True
             left.append(entry)
         self._active, self._misrouted = {}, []
-        for lane in self._lanes:
-            lane.queue.clear()
+        for queue in self._queues:
+            queue.entries.clear()
         for entry in left:
             self._done(entry, None, now)
         return left
@@ -361,15 +361,15 @@ class Buffer:
         An aggregate that arrived in a shard that does not have the hash keys of all its user records is sent again:
         readers drop those of them that belong to another shard, or all (KCL).
         """
-        before = dict(zip(self._map.ranges(), self._lanes, strict=True))
+        before = dict(zip(self._map.ranges(), self._queues, strict=True))
         refused = [] if shards.is_auto else self._refuse_keyless(now)
         self._use(shards)
-        self._lanes = [before.pop(key) if key in before else self._new_lane(key[0]) for key in shards.ranges()]
+        self._queues = [before.pop(key) if key in before else self._new_queue(key[0]) for key in shards.ranges()]
         self.is_stale = False
         stored, again = [], 0
-        first: dict[Lane, list[Entry]] = {}
-        for lane, entry in self._misrouted:
-            lane.misrouted = False
+        first: dict[ShardQueue, list[Entry]] = {}
+        for queue, entry in self._misrouted:
+            queue.misrouted = False
             assert entry.stored is not None  # noqa: S101 - `_stored` has set it
             if shards.covers(entry.stored.shard_id, _digests(entry)):
                 self._done(entry, entry.stored, now)
@@ -379,59 +379,59 @@ class Buffer:
                 again += entry.records
                 self._route(entry, first)
         self._misrouted = []
-        for lane, entries in first.items():
-            lane.requeue(entries, first=True)
-        rest: dict[Lane, list[Entry]] = {}
-        for lane in before.values():
-            self._complete(lane)
-            self._active.pop(lane, None)
-            for entry in lane.queue:
+        for queue, entries in first.items():
+            queue.requeue(entries, first=True)
+        rest: dict[ShardQueue, list[Entry]] = {}
+        for queue in before.values():
+            self._complete(queue)
+            self._active.pop(queue, None)
+            for entry in queue.entries:
                 entry.alone = False  # it is not the entry that was refused, if the strategy was
                 self._route(entry, rest)
-        for lane, entries in rest.items():
-            lane.requeue(entries, first=False)
+        for queue, entries in rest.items():
+            queue.requeue(entries, first=False)
         self._active.update(dict.fromkeys((*first, *rest)))
         return Applied(stored, again, refused)
 
     def _refuse_keyless(self, now: float) -> list[Entry]:
         """Give up the entries without a partition key: the stream requires one now."""
         refused = []
-        for lane in self._lanes:
-            if keyless := [entry for entry in lane.queue if entry.partition_key is None]:
-                lane.queue = deque(entry for entry in lane.queue if entry.partition_key is not None)
+        for queue in self._queues:
+            if keyless := [entry for entry in queue.entries if entry.partition_key is None]:
+                queue.entries = deque(entry for entry in queue.entries if entry.partition_key is not None)
                 refused += keyless
         for entry in refused:
             entry.error = ConfigurationError(NEEDS_KEY)
             self._done(entry, None, now)
         return refused
 
-    def _route(self, entry: Entry, routed: dict[Lane, list[Entry]]) -> None:
-        """Append an entry to those of its lane; an aggregate in as many parts as it has lanes now.
+    def _route(self, entry: Entry, routed: dict[ShardQueue, list[Entry]]) -> None:
+        """Append an entry to those of its queue; an aggregate in as many parts as it has queues now.
 
         With AUTO, each user record is a part: readers may drop an aggregate that the service has placed.
         """
         if not entry.is_aggregate:
-            lane = self._lane_of(digest_of((entry.partition_key or "").encode(), entry.explicit_hash_key))
-            routed.setdefault(lane, []).append(entry)
+            queue = self._lane_of(digest_of((entry.partition_key or "").encode(), entry.explicit_hash_key))
+            routed.setdefault(queue, []).append(entry)
             return
-        parts: dict[object, tuple[Lane, AggregateBuilder]] = {}
+        parts: dict[object, tuple[ShardQueue, AggregateBuilder]] = {}
         for user, (partition_key, data, explicit) in zip(entry.users, user_records(entry), strict=True):
             key = partition_key.encode()
             digest = digest_of(key, explicit)
-            lane = self._lane_of(digest)
-            part_of = user if self._map.is_auto else lane
+            queue = self._lane_of(digest)
+            part_of = user if self._map.is_auto else queue
             if part_of not in parts:
-                parts[part_of] = lane, AggregateBuilder(digest, user.put_at)
+                parts[part_of] = queue, AggregateBuilder(digest, user.put_at)
             parts[part_of][1].add(user, key, data, explicit, sys.maxsize)
-        for lane, builder in parts.values():
+        for queue, builder in parts.values():
             part = self._entry_of(builder, entry.epoch)
             part.attempts, part.error, part.maybe_stored = entry.attempts, entry.error, entry.maybe_stored
-            routed.setdefault(lane, []).append(part)
+            routed.setdefault(queue, []).append(part)
         entry.users = []
         entry.changed()
 
-    def _lane_of(self, digest: bytes) -> Lane:
-        return self._lanes[self._map.index_of(digest)]
+    def _lane_of(self, digest: bytes) -> ShardQueue:
+        return self._queues[self._map.index_of(digest)]
 
 
 def _digests(entry: Entry) -> Iterable[bytes]:

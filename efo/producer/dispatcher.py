@@ -146,7 +146,7 @@ class Dispatcher:
         self._observer(
             PutRecordsCalled(
                 len(entries),
-                sum(lane.again for lane in settled),
+                sum(queue.again for queue in settled),
                 now - began,
                 size,
                 None if refused is None else error_type_of(refused),
@@ -157,11 +157,11 @@ class Dispatcher:
         self._changed.set()
 
     def _report(self, settled: Iterable[Settled], now: float) -> None:
-        for lane in settled:
-            if lane.stored:
-                self._stored(lane.stored, now)
-            if lane.failed:
-                self._given_up(lane.failed)
+        for queue in settled:
+            if queue.stored:
+                self._stored(queue.stored, now)
+            if queue.failed:
+                self._given_up(queue.failed)
         self.progress.unpark_all()
 
     def _stored(self, entries: Sequence[Entry], now: float) -> None:

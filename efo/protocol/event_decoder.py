@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from efo.protocol.eventstream import Decoder
+from efo.protocol.eventstream import EventStreamDecoder
 from efo.protocol.messages import SubscribeToShardEvent, check_event, event_of, parse_message
 from efo.protocol.native import STEP, Step
 
@@ -12,7 +12,7 @@ SMALL: Final = 2048
 """Shorter frames, of one record or a few, are not worth the call of the native step: it cost 8 % of such an event."""
 
 
-class EventDecoder(Decoder):
+class EventDecoder(EventStreamDecoder):
     """Decodes a stream of bytes to events.
 
     `step`: the native step; None for the Python step alone. `shortest`: the shortest frame, in bytes, that it reads.

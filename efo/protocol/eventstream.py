@@ -20,7 +20,7 @@ import msgspec
 from zlib_ng.zlib_ng import crc32
 
 from efo.errors import ChecksumError, FrameError
-from efo.foreign_errors import reason_of
+from efo.third_party_errors import reason_of
 
 HeaderValue = bool | int | bytes | str | uuid.UUID
 
@@ -52,7 +52,7 @@ class EventStreamMessage(msgspec.Struct, frozen=True, eq=False):
     __hash__ = None  # type: ignore[assignment]
 
 
-class Decoder:
+class EventStreamDecoder:
     """Decodes a stream of bytes, split at any place, to whole messages.
 
     After an error a decoder cannot be used again: a stream whose framing is lost cannot be resynchronized.

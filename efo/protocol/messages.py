@@ -8,11 +8,11 @@ import msgspec
 
 from efo.checks import shown
 from efo.errors import EventError, ServiceError
-from efo.foreign_errors import reason_of
 from efo.model import MAX_SEQUENCE_DIGITS, ChildShard, Record, is_decimal, is_shard_id
 from efo.protocol.eventstream import EventStreamMessage
 from efo.protocol.native import Columns, records_of
 from efo.protocol.service_errors import service_error
+from efo.third_party_errors import reason_of
 
 
 class SubscribeToShardEvent(msgspec.Struct, frozen=True, rename="pascal"):

@@ -11,8 +11,8 @@ from importlib import import_module
 from types import ModuleType
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
-from efo.foreign_errors import reason_of
 from efo.model import Record
+from efo.third_party_errors import reason_of
 
 VERSION: Final = "0.1.0"
 """The version of efo-native that this efo calls: its own."""
@@ -47,7 +47,7 @@ def records_of(columns: Columns) -> tuple[Record, ...]:
     return tuple(map(Record, *columns[:-1]))
 
 
-class Decoder(NamedTuple):
+class ChosenStep(NamedTuple):
     """Which step is used, and why. `remedy`: what to do if the native step is installed and cannot be used."""
 
     step: Step | None
@@ -60,19 +60,19 @@ class Decoder(NamedTuple):
         return "python" if self.step is None else "native"
 
 
-def _load() -> Decoder:
+def _load() -> ChosenStep:
     if os.environ.get("EFO_NATIVE") == "0":
-        return Decoder(None, "python: EFO_NATIVE is 0")
+        return ChosenStep(None, "python: EFO_NATIVE is 0")
     try:
         module: ModuleType = import_module("efo_native")
     except ImportError as error:
         if isinstance(error, ModuleNotFoundError) and error.name == "efo_native":
-            return Decoder(None, "python: efo-native is not installed")
-        return Decoder(None, f"python: efo-native cannot be imported: {reason_of(error)}", _REMEDY)
+            return ChosenStep(None, "python: efo-native is not installed")
+        return ChosenStep(None, f"python: efo-native cannot be imported: {reason_of(error)}", _REMEDY)
     if module.__version__ != VERSION:
         found = f"python: efo-native {str(module.__version__)[:20]} is installed, and this efo needs {VERSION}"
-        return Decoder(None, found, _REMEDY)
-    return Decoder(module.Step(), f"native: efo-native {VERSION}")
+        return ChosenStep(None, found, _REMEDY)
+    return ChosenStep(module.Step(), f"native: efo-native {VERSION}")
 
 
 _REMEDY: Final = f"install efo-native {VERSION}, or remove it"

@@ -7,10 +7,10 @@ from typing import Final
 import msgspec
 
 from efo.errors import EventError
-from efo.foreign_errors import reason_of
 from efo.model import ChildShard, Record
 from efo.protocol.messages import DECODE_ERRORS, UntimedRecord, check_children, check_sequence_numbers
 from efo.protocol.native import STEP, Step, records_of
+from efo.third_party_errors import reason_of
 
 
 class RecordsPage(msgspec.Struct, frozen=True, rename="pascal"):

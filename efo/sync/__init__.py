@@ -9,8 +9,8 @@
 Batches, records, settings, policies and errors are those of `efo`.
 """
 
-from efo.doors.consumer import StreamConsumer
-from efo.doors.streams import StreamLike
+from efo.adapters.consumer import StreamConsumer
+from efo.adapters.streams import StreamLike
 from efo.sync.consumer import Consumer, MultiStreamConsumer
 from efo.sync.deserialize import BatchValueHandler, RecordValueHandler, deserialize, deserialize_record
 from efo.sync.handler import BatchHandler, ExactlyOnceHandler, Flush, Handler, RecordHandler

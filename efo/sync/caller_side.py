@@ -1,4 +1,4 @@
-"""The application's side of the synchronous door: calls run in the thread that waits for the consumer."""
+"""The application's side of the synchronous surface: calls run in the thread that waits for the consumer."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from efo.doors.calls import ApplicationSide, Call
-from efo.doors.engine import Run
-from efo.doors.process_end import ForkedError
+from efo.adapters.calls import ApplicationSide, Call
+from efo.adapters.engine import Run
+from efo.adapters.process_end import ForkedError
 from efo.errors import ConfigurationError
-from efo.sync.bell import Bell
+from efo.sync.wakeup import Wakeup
 
 
 class CallerSide(ApplicationSide):
@@ -19,13 +19,13 @@ class CallerSide(ApplicationSide):
     def __init__(self) -> None:
         super().__init__()
         self._calls: deque[Call] = deque()  # the first one may be running, or have ended
-        self._bell = Bell()
+        self._wakeup = Wakeup()
         self._is_serving = False
 
     def begin(self, call: Call) -> None:
         """Begin a call when those before it have ended."""
         self._calls.append(call)
-        self.trio_side.at_end_of_step(self._bell.ring)
+        self.trio_side.at_end_of_step(self._wakeup.wake)
 
     def cancel(self, call: Call) -> None:
         """End a call that nobody will run any more.
@@ -43,7 +43,7 @@ class CallerSide(ApplicationSide):
         """
         if self._is_serving:
             raise ConfigurationError("another thread runs this consumer: run it in one, or use Handler(..., threads=N)")
-        run.ended.add_done_callback(lambda _ended: self._bell.ring())
+        run.ended.add_done_callback(lambda _ended: self._wakeup.wake())
         exiting: BaseException | None = None
         self._is_serving = True
         try:
@@ -71,7 +71,7 @@ class CallerSide(ApplicationSide):
     def _serve_next(self, run: Run[None], *, is_exiting: bool) -> None:
         """Run the first call, or sleep until there is one. It stays the first one until it has ended."""
         if not self._calls:
-            self._bell.sleep_unless(lambda: self._calls or run.ended.done())
+            self._wakeup.sleep_unless(lambda: self._calls or run.ended.done())
             return
         call = self._calls[0]
         if not call.has_ended:

@@ -1,12 +1,12 @@
-"""The consumers behind the synchronous door, of one stream and of many."""
+"""The consumers behind the synchronous surface, of one stream and of many."""
 
 from __future__ import annotations
 
+from efo.adapters.consumer import StreamConsumer
+from efo.adapters.engine import Engine
+from efo.adapters.streams import AdaptedStreams, Clients
 from efo.consumer.consumer import Consumer as TrioConsumer
 from efo.consumer.streams.consumer import MultiStreamConsumer as TrioMultiStreamConsumer
-from efo.doors.consumer import StreamConsumer
-from efo.doors.engine import Engine
-from efo.doors.streams import Clients, DoorStreams
 from efo.sync.caller_side import CallerSide
 from efo.sync.reading import CallerReading
 
@@ -22,7 +22,7 @@ class Consumer(CallerReading[TrioConsumer], StreamConsumer):
         StreamConsumer.__init__(self, side, self._merge, engine.value)
 
 
-class MultiStreamConsumer(CallerReading[TrioMultiStreamConsumer], DoorStreams):
+class MultiStreamConsumer(CallerReading[TrioMultiStreamConsumer], AdaptedStreams):
     """Reads many streams, for synchronous code: `efo.MultiStreamConsumer`. Made by `efo.sync.open_streams`.
 
     Run it or iterate over it as over a consumer of one stream. `batch.stream` is the name of its stream.

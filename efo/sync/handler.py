@@ -8,13 +8,13 @@ from typing import Any, cast
 
 import trio
 
+from efo.adapters.calls import outside
 from efo.checks import check_callable, check_count, is_async, name_of
 from efo.consumer.handlers.batched import with_handler
 from efo.consumer.handlers.exactly_once import ExactlyOnce, PositionMove
 from efo.consumer.handlers.failure_handler import HandlerResult
 from efo.consumer.handlers.handler import Handler as TrioHandler
 from efo.consumer.handlers.in_thread import in_thread
-from efo.doors.calls import outside
 from efo.errors import ConfigurationError
 from efo.events import Observer
 from efo.model import Batch, Record

@@ -1,4 +1,4 @@
-"""Opening a consumer behind the synchronous door, and `efo.sync.consume`."""
+"""Opening a consumer behind the synchronous surface, and `efo.sync.consume`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Unpack
 
-from efo.doors.opening import consumer_engine
-from efo.doors.options import OpenOptions, Stream
+from efo.adapters.opening import consumer_engine
+from efo.adapters.options import OpenOptions, Stream
 from efo.protocol.failure import OnError
 from efo.sync.caller_side import CallerSide
 from efo.sync.consumer import Consumer

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from efo.adapters.processor import ProcessorReader as DoorProcessorReader
 from efo.consumer.handlers.processor import Checkpointer
-from efo.doors.processor import ProcessorReader as DoorProcessorReader
 from efo.model import Batch, Checkpoint
 
 

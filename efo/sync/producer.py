@@ -1,4 +1,4 @@
-"""The producer behind the synchronous door."""
+"""The producer behind the synchronous surface."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Unpack
 
-from efo.doors.delivery import DoorDelivery
-from efo.doors.opening import producer_engine
-from efo.doors.options import ProducerOptions, Stream
-from efo.doors.producer import DoorProducer
+from efo.adapters.delivery import AdaptedDelivery
+from efo.adapters.opening import producer_engine
+from efo.adapters.options import ProducerOptions, Stream
+from efo.adapters.producer import AdaptedProducer
 from efo.producer.delivery import PutResult
 from efo.producer.producer import ProducerRecord
 from efo.sync.caller_side import CallerSide
 from efo.sync.session import open_engine, outcome_of
 
 
-class Delivery(DoorDelivery):
+class Delivery(AdaptedDelivery):
     """A record that was put and may not be stored yet."""
 
     __slots__ = ()
@@ -31,7 +31,7 @@ class Delivery(DoorDelivery):
         return outcome_of(self._engine.run(self._delivery.wait), timeout)
 
 
-class Producer(DoorProducer):
+class Producer(AdaptedProducer):
     """Puts records into a stream, for synchronous code. Made by `efo.sync.open_producer`.
 
     Its methods are those of `efo.Producer`, and block; several threads may call them. Each call passes from one thread

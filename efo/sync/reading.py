@@ -6,18 +6,18 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Self
 
+from efo.adapters.engine import Engine, Run
+from efo.adapters.reading import AdaptedReading, C
 from efo.checks import check_type
 from efo.consumer.handlers.surfaces import check_surface
-from efo.doors.engine import Engine, Run
-from efo.doors.reading import C, DoorReading
 from efo.model import Batch, Record
-from efo.sync.bell import Bell
 from efo.sync.caller_side import CallerSide
 from efo.sync.handler import Handler
 from efo.sync.processor import ProcessorReader
+from efo.sync.wakeup import Wakeup
 
 
-class CallerReading(DoorReading[C]):
+class CallerReading(AdaptedReading[C]):
     """Reads shards in the calling thread.
 
     Iterate over it: `for batch in consumer`, then `consumer.ack(batch)`; or `consumer.run(reader)`.
@@ -27,7 +27,7 @@ class CallerReading(DoorReading[C]):
         super().__init__(engine)
         self._side = side
         self._iteration: Run[None] | None = None
-        self._bell = Bell()
+        self._wakeup = Wakeup()
         self._turn = threading.Lock()  # which each thread that iterates has while it waits
         self._merge.on_change = self._notify
         self._has_ended = False
@@ -86,16 +86,16 @@ class CallerReading(DoorReading[C]):
                 if iteration.ended.done():
                     iteration.ended.result()
             else:
-                self._bell.sleep_unless(lambda: self._merge.is_ready or iteration.ended.done())
+                self._wakeup.sleep_unless(lambda: self._merge.is_ready or iteration.ended.done())
         return None
 
     def _notify(self) -> None:
-        self._side.trio_side.at_end_of_step(self._bell.ring)
+        self._side.trio_side.at_end_of_step(self._wakeup.wake)
 
     def _begin(self) -> Run[None]:
         self._iteration = self._claim(Run[None](self._engine.post))
         self._engine.begin(self._iteration, self._engine.value.run, self._merge.read)
-        self._iteration.ended.add_done_callback(lambda _ended: self._bell.ring())
+        self._iteration.ended.add_done_callback(lambda _ended: self._wakeup.wake())
         return self._iteration
 
     def records(self) -> Iterator[tuple[Record, Batch]]:

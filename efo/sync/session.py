@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from efo.doors.engine import Engine, Run
-from efo.sync.bell import result_of
+from efo.adapters.engine import Engine, Run
+from efo.sync.wakeup import result_of
 
 T = TypeVar("T")
 

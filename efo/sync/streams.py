@@ -1,4 +1,4 @@
-"""Opening a consumer of many streams behind the synchronous door, and `efo.sync.consume_streams`."""
+"""Opening a consumer of many streams behind the synchronous surface, and `efo.sync.consume_streams`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Unpack
 
+from efo.adapters.streams import Clients, StreamLike, StreamsOptions, streams_engine
 from efo.checks import check_callable, is_async, name_of
 from efo.consumer.handlers.in_thread import in_thread
-from efo.doors.streams import Clients, StreamLike, StreamsOptions, streams_engine
 from efo.errors import ConfigurationError
 from efo.protocol.failure import OnError
 from efo.sync.caller_side import CallerSide

@@ -2,7 +2,7 @@
 
     FakeKinesis         the fake, for tests on trio
     FakeKinesisThread   the fake in a separate thread, for tests that do not use trio
-    InMemoryStream      a stream in memory for the tests of an application, through any door of efo
+    InMemoryStream      a stream in memory for the tests of an application, through any surface of efo
     make_batch, CheckpointRecorder, virtual_time    for tests of a handler or a record processor alone
     FaultScript, When   which faults fire, and when; the faults are in `efo.testing.faults`
     check_lease_store   checks a lease store of one's own, by what efo's stores are checked by

@@ -1,4 +1,4 @@
-"""A stream in memory for the tests of an application: no server, no sockets, virtual time, through any door."""
+"""A stream in memory for the tests of an application: no server, no sockets, virtual time, through any surface."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import trio
 from trio.testing import MockClock
 
 from efo import aio, sync
+from efo.adapters import engine
 from efo.consumer.consumer import Consumer
 from efo.consumer.handlers.processor import Checkpointer
 from efo.consumer.opening import open_consumer
 from efo.consumer.shard_task import ShardReader
-from efo.doors import engine
 from efo.errors import ConfigurationError, EfoError
 from efo.events import Event
 from efo.exception_groups import collapse_groups

@@ -15,13 +15,13 @@ import msgspec
 import trio
 import trio.testing
 
-from efo.consumer.deaggregation import Deaggregator
+from efo.consumer.deaggregator import Deaggregator
 from efo.events import ignore_events
 from efo.kinesis.connection import Connection
 from efo.kinesis.subscribe_call import EventStream
 from efo.model import Checkpoint
 from efo.protocol.aggregation import AggregateEntry, AggregateMode, aggregate
-from efo.protocol.eventstream import Decoder, encode
+from efo.protocol.eventstream import EventStreamDecoder, encode
 from efo.protocol.messages import SubscribeToShardEvent, parse_message
 
 EVENT_HEADERS = {
@@ -87,7 +87,7 @@ def event(blobs):
 
 def decode(frames, *, parsed=False, deaggregated=False):
     """Decode the frames in chunks, as a response stream returns them; return the number of records."""
-    decoder = Decoder()
+    decoder = EventStreamDecoder()
     deaggregator = Deaggregator("shard", None, AggregateMode.KEEP, ignore_events)
     count = 0
     wire = memoryview(b"".join(frames))

@@ -25,7 +25,7 @@ from pathlib import Path
 
 import trio
 
-from efo.leases.keeper import LeaseKeeper
+from efo.leases.coordinator import LeaseCoordinator
 from efo.leases.store import LeaseStore
 from efo.leases.stores.dynamodb.store import DynamoDbLeaseStore
 from efo.leases.stores.postgres.store import PostgresLeaseStore
@@ -72,18 +72,18 @@ async def work(store: LeaseStore, worker_id: str, failover_seconds: float) -> No
     def on_change():
         changed.set()  # the loop below replaces the event: this sets the current one
 
-    keeper = LeaseKeeper(store, worker_id, failover_seconds=failover_seconds, on_change=on_change)
+    coordinator = LeaseCoordinator(store, worker_id, failover_seconds=failover_seconds, on_change=on_change)
     reported = -1
     with trio.open_signal_receiver(signal.SIGTERM) as signals:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(stop, signals, nursery.cancel_scope)
-            nursery.start_soon(keeper.run)
+            nursery.start_soon(coordinator.run)
             while True:
-                for held in list(keeper.held.values()):
+                for held in list(coordinator.held.values()):
                     if held.handoff_requested.is_set():
                         nursery.start_soon(held.release)
-                if len(keeper.held) != reported:
-                    reported = len(keeper.held)
+                if len(coordinator.held) != reported:
+                    reported = len(coordinator.held)
                     print(json.dumps({"at": time.monotonic(), "held": reported}), flush=True)
                 await changed.wait()
                 changed = trio.Event()

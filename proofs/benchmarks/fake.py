@@ -23,7 +23,7 @@ from typing import Any, Self
 from efo.model import HashKeyRange
 from efo.protocol.aggregation import is_aggregate
 from efo.protocol.deaggregation import deaggregate
-from efo.protocol.eventstream import Decoder
+from efo.protocol.eventstream import EventStreamDecoder
 from efo.protocol.messages import SubscribeToShardEvent, parse_message
 from proofs.benchmarks.load_client import LoadClient
 
@@ -117,13 +117,13 @@ class Verifier:
     """Decodes everything and checks it: both CRCs, JSON, base64, and sequence numbers that grow by constant steps."""
 
     def __init__(self) -> None:
-        self.decoders: dict[int, Decoder] = {}
+        self.decoders: dict[int, EventStreamDecoder] = {}
         self.last: dict[int, int] = {}
         self.steps: dict[int, set[int]] = {}
         self.events = self.records = 0
 
     def receive(self, stream_id: int, data: memoryview) -> None:
-        decoder = self.decoders.setdefault(stream_id, Decoder())
+        decoder = self.decoders.setdefault(stream_id, EventStreamDecoder())
         decoder.receive_data(data)
         for message in decoder.messages():
             event = parse_message(message)

@@ -1,7 +1,7 @@
 """Measures the cost of leases in DynamoDB: calls and capacity units per lease and minute, from DynamoDB Local.
 
-Real lease keepers hold the leases, save the progress of a reader as for a consumer, and every call returns the capacity
-that it consumed. For comparison, the same figures are calculated from KCL's timings.
+Real lease coordinators hold the leases, save the progress of a reader as for a consumer, and every call returns the
+capacity that it consumed. For comparison, the same figures are calculated from KCL's timings.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack
 
 import trio
 
-from efo.leases.keeper import LeaseKeeper
+from efo.leases.coordinator import LeaseCoordinator
 from efo.leases.stores.dynamodb.store import DynamoDbLeaseStore
 from efo.model import MAX_HASH_KEY, Checkpoint, HashKeyRange, Lease
 from efo.settings import ConsumerSettings
@@ -54,14 +54,15 @@ async def measure(url: str, workers: int, leases: int, seconds: float, scan_inte
             for _ in range(workers)
         ]
         await _create(stores[0], leases)
-        keepers = [
-            LeaseKeeper(store, f"worker-{number}", scan_interval=scan_interval) for number, store in enumerate(stores)
+        coordinators = [
+            LeaseCoordinator(store, f"worker-{number}", scan_interval=scan_interval)
+            for number, store in enumerate(stores)
         ]
         async with trio.open_nursery() as nursery:
-            for keeper in keepers:
-                nursery.start_soon(keeper.run)
-                nursery.start_soon(Reader().read, keeper)
-            while sum(len(keeper.held) for keeper in keepers) < leases:  # noqa: ASYNC110 - no event for it
+            for coordinator in coordinators:
+                nursery.start_soon(coordinator.run)
+                nursery.start_soon(Reader().read, coordinator)
+            while sum(len(coordinator.held) for coordinator in coordinators) < leases:  # noqa: ASYNC110 - no event for it
                 await trio.sleep(0.5)
             print(f"{workers} workers hold {leases} leases; measuring for {seconds:g} s", flush=True)
             await trio.sleep(DEFAULTS.failover_seconds)  # until no lease moves any more
@@ -90,7 +91,7 @@ async def _create(store: DynamoDbLeaseStore, leases: int) -> None:
 
 
 class Reader:
-    """The reader of all leases of a keeper: it acks a record of each shard every second."""
+    """The reader of all leases of a coordinator: it acks a record of each shard every second."""
 
     bytes_received = 0
     unread_since = None
@@ -105,11 +106,11 @@ class Reader:
     def saved(self, acks: int) -> None:
         """Note nothing: nobody asks this reader for its status."""
 
-    async def read(self, keeper: LeaseKeeper) -> None:
+    async def read(self, coordinator: LeaseCoordinator) -> None:
         while True:
             await trio.sleep(1.0)
             self.acks += 1
-            for held in keeper.held.values():
+            for held in coordinator.held.values():
                 held.reader = self
 
 

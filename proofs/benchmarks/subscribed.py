@@ -12,9 +12,9 @@ import trio
 
 from efo.events import ConnectionClosed, ConnectionOpened, SubscribeAttempted, SubscriptionEnded
 from efo.kinesis.connection_pool import ConnectionPool
+from efo.kinesis.pacing import SubscribePacer
 from efo.kinesis.shard_subscription import ShardSubscription
 from efo.kinesis.subscribe_call import SubscribeCaller
-from efo.kinesis.subscribe_limiter import SubscribeLimiter
 from efo.model import Position
 from efo.testing import FakeKinesis, FakeSettings
 from efo.testing.load.settings import Load
@@ -117,7 +117,7 @@ class Subscribed:
         self.shards = shards
         self.watch = Watch()
         self.reading = Reading(fake)
-        self.limiter = SubscribeLimiter(budget)
+        self.limiter = SubscribePacer(budget)
         kinesis = fake.kinesis(STREAM)
         self.pool = ConnectionPool(kinesis.connect, address="fake", observer=self.watch)
         arn = fake.register(STREAM, "reader").arn

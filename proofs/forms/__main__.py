@@ -19,7 +19,7 @@ import pytest
 
 from proofs.paths import ROOT
 
-TESTS: Final = ("tests/efo/doors/test_conformance.py", "tests/efo/doors/test_ends.py")
+TESTS: Final = ("tests/efo/adapters/test_conformance.py", "tests/efo/adapters/test_ends.py")
 SIGNS: Final = {"shown": "+", "none": "-", "missing": "!"}
 
 
@@ -56,7 +56,7 @@ def main(arguments: list[str]) -> int:
     cells = Cells()
     os.chdir(ROOT)
     pytest.main(["-q", "-p", "no:cacheprovider", "--no-header", *TESTS, *arguments], plugins=[cells])
-    from tests.efo.doors.programs import PROGRAMS, WITH_POLICY  # noqa: PLC0415 - pytest rewrites it first
+    from tests.efo.adapters.programs import PROGRAMS, WITH_POLICY  # noqa: PLC0415 - pytest rewrites it first
 
     needs_policy = "it needs a failure policy, which only a handler or a processor has"
     for promise, states in cells.states.items():

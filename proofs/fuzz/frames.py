@@ -15,7 +15,14 @@ from zlib import crc32
 import botocore.eventstream
 
 from efo.errors import ChecksumError, FrameError
-from efo.protocol.eventstream import MAX_HEADERS, MAX_MESSAGE_LENGTH, Decoder, EventStreamMessage, HeaderValue, encode
+from efo.protocol.eventstream import (
+    MAX_HEADERS,
+    MAX_MESSAGE_LENGTH,
+    EventStreamDecoder,
+    EventStreamMessage,
+    HeaderValue,
+    encode,
+)
 from proofs.fuzz.cursor import Cursor, cut
 from proofs.fuzz.target import Target, require
 
@@ -62,7 +69,7 @@ def seal(headers: bytes, payload: bytes) -> bytes:
 
 def decode(pieces: list[bytes]) -> tuple[list[EventStreamMessage], bool]:
     """Return the messages in these pieces of a stream, and whether the decoder rejected the stream at the end."""
-    decoder = Decoder()
+    decoder = EventStreamDecoder()
     messages: list[EventStreamMessage] = []
     fed = 0
     for piece in pieces:

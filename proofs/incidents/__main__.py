@@ -1,9 +1,9 @@
 """Play incidents on real processes, and see when and how the operator is told, and what is lost.
 
 Each incident runs in a process of its own. stdout has a table and, as the last line, one JSON object: `untold`, those
-of which some surface (/readyz, /status, /metrics, an alert, the log) did not tell the truth in time; `slowest_s`, the
-longest time until one did; `lost`, records that did not arrive after all. An alert's time is that of the rules at their
-real windows, by promtool, from the metrics that the process served. Exit status 1 if anything is wrong.
+of which some surface (/readyz, /status, /metrics, an alert, the log) did not tell the expected in time; `slowest_s`,
+the longest time until one did; `lost`, records that did not arrive after all. An alert's time is that of the rules at
+their real windows, by promtool, from the metrics that the process served. Exit status 1 if anything is wrong.
 
 example: make incidents; make incidents ARGS="sink --jobs 1" plays one kind
 """

@@ -1,9 +1,9 @@
-"""An incident: a service that relays a trickle of records, a fault, and when each surface tells the truth of it.
+"""An incident: a service that relays a trickle of records, a fault, and when each surface tells the expected of it.
 
     @cases.case("not ready within 10 s, with the path")
     def the_disk_is_full() -> Outcome:
         with running(RELAY__SINK="log") as one:
-            one.play(fill_the_disk, Truth("no space", "sink_outage_began", alert="EfoShardsUncommitted"))
+            one.play(fill_the_disk, Expected("no space", "sink_outage_began", alert="EfoShardsUncommitted"))
             free_the_disk()
             return one.outcome()
 
@@ -43,7 +43,7 @@ _GROWTH_SECONDS: Final = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class Truth:
+class Expected:
     """What an operator must be told. All are parts of texts, searched as regular expressions.
 
     `problem`: of a problem in /status. `log`: the name of a line of the log. `metric`: of a line of /metrics. `alert`:
@@ -154,26 +154,26 @@ class Incident:
 
     # --- the play ----------------------------------------------------------------------------------------------------
 
-    def play(self, begin: Callable[[], object], truth: Truth, limit: float = LIMIT) -> Told:
-        """Begin a fault, and wait until each surface has told the truth of it."""
+    def play(self, begin: Callable[[], object], expected: Expected, limit: float = LIMIT) -> Told:
+        """Begin a fault, and wait until each surface has told the expected of it."""
         healthy = self.scrape()
         known = len(self.service.lines)
         begin()
         started = time.monotonic()
         told = Told()
         looks: dict[str, Callable[[], str | None]] = {
-            "readyz": lambda: self._obstacle(truth),
-            "status": lambda: _matching(truth.problem, self.status().get("problems", [])),
-            "metrics": lambda: _matching(truth.metric, self.get("/metrics")[1].splitlines()),
+            "readyz": lambda: self._obstacle(expected),
+            "status": lambda: _matching(expected.problem, self.status().get("problems", [])),
+            "metrics": lambda: _matching(expected.metric, self.get("/metrics")[1].splitlines()),
             "log": lambda: _matching(
-                truth.log,
+                expected.log,
                 (f"{line.pop('event', '')}: {line}" for line in self._lines(known)),
             ),
         }
-        if not truth.problem:
+        if not expected.problem:
             del looks["status"]  # what an operator has decided is no problem: its metric, alert and line tell it
-        if truth.ends is not None:
-            looks = {"exit": lambda: self._ended(truth.ends)}
+        if expected.ends is not None:
+            looks = {"exit": lambda: self._ended(expected.ends)}
         while len(told.after) < len(looks) and time.monotonic() < started + 3 * limit:
             for surface, look in looks.items():
                 if surface not in told.after and (text := look()):
@@ -181,19 +181,19 @@ class Incident:
                     told.texts[surface] = text
             time.sleep(0.1)
         told.missing = [name for name in looks if told.after.get(name, 4 * limit) > limit]
-        if truth.alert is not None:
-            self._await_alert(truth.alert, healthy, told)
+        if expected.alert is not None:
+            self._await_alert(expected.alert, healthy, told)
         self.played.append(told)
         return told
 
     def _lines(self, known: int) -> list[dict[str, Any]]:
         return [dict(line) for line in list(self.service.lines)[known:]]
 
-    def _obstacle(self, truth: Truth) -> str | None:
+    def _obstacle(self, expected: Expected) -> str | None:
         status, problems = self.readyz()
-        if truth.obstacle == "":
+        if expected.obstacle == "":
             return "ready" if status == 200 else None
-        return _matching(truth.obstacle or truth.problem, problems) if status != 200 else None
+        return _matching(expected.obstacle or expected.problem, problems) if status != 200 else None
 
     def _ended(self, status: int | None) -> str | None:
         return f"exit {status}" if self.service.process.poll() == status else None

@@ -39,7 +39,7 @@ TARGETS: Final = (
         "efo/protocol",
         "tests/efo/protocol",
         {
-            "aggregation": ("tests/efo/consumer/test_deaggregation.py",),
+            "aggregation": ("tests/efo/consumer/test_deaggregator.py",),
             "batch_slice": ("tests/efo/consumer/test_shard_stream.py",),
             "frame_meter": ("tests/efo/kinesis/test_http2.py", "tests/efo/kinesis/test_hostile_peer.py"),
             "service_errors": ("tests/efo/kinesis/test_service_call.py",),

@@ -24,7 +24,7 @@ from proofs.paths import ROOT
 
 UNAVAILABLE: Final = 69
 SUITE: Final = (
-    "tests/efo/protocol", "tests/efo/kinesis/test_subscribe_call.py", "tests/efo/consumer/test_deaggregation.py",
+    "tests/efo/protocol", "tests/efo/kinesis/test_subscribe_call.py", "tests/efo/consumer/test_deaggregator.py",
     "tests/efo/consumer/test_step_times.py", "tests/proofs/native",
 )  # fmt: skip
 _STEPS: Final = ("native", "python")

@@ -33,8 +33,8 @@ class Constant:
 
 PERTURBED: Final[Mapping[str, Constant]] = {
     # what one step handles
-    "efo.consumer.deaggregation.MAX_RECORDS": Constant((1, 4)),
-    "efo.consumer.deaggregation.MAX_BYTES": Constant((1, 500)),
+    "efo.consumer.deaggregator.MAX_RECORDS": Constant((1, 4)),
+    "efo.consumer.deaggregator.MAX_BYTES": Constant((1, 500)),
     "efo.protocol.aggregate_message.MAX_CHUNK": Constant((1, 64), ("efo.protocol.deaggregation",)),
     "efo.protocol.frame_meter.MAX_STEP": Constant((1, 16)),
     "efo.kinesis.shard_subscription._YIELD_BYTES": Constant((1, 4 * KIB)),
@@ -51,8 +51,8 @@ PERTURBED: Final[Mapping[str, Constant]] = {
     # how many at a time
     "efo.consumer.consumer.MAX_PROBES": Constant((1, 3)),
     "efo.kinesis.connection_pool.STREAMS_PER_CONNECTION": Constant((1, 3)),
-    "efo.leases.keeper.MIN_MOVES": Constant((1, 2)),
-    "efo.leases.keeper.MAX_MOVES": Constant((1, 3)),
+    "efo.leases.coordinator.MIN_MOVES": Constant((1, 2)),
+    "efo.leases.coordinator.MAX_MOVES": Constant((1, 3)),
     "efo.leases.writer.MAX_BATCH": Constant((1, 2)),
     "efo.kinesis.polling.shard_polling.MAX_RECORDS": Constant((1, 7)),
     # intervals
@@ -65,13 +65,13 @@ PERTURBED: Final[Mapping[str, Constant]] = {
     "efo.consumer.shard_task.STORE_RETRY_INTERVAL": Constant((0.05, 2.0)),
     "efo.kinesis.registration.POLL_INTERVAL": Constant((0.2, 3.0)),
     "efo.leases.held_lease.RENEWALS": Constant((4, 6)),
-    "efo.leases.held_lease.TRUSTED_SHARE": Constant((0.8, 0.98), ("efo.leases.keeper",)),
+    "efo.leases.held_lease.TRUSTED_SHARE": Constant((0.8, 0.98), ("efo.leases.coordinator",)),
     "efo.leases.held_lease.IDLE_CHECKPOINT_INTERVAL": Constant((10.0, 60.0)),
     "efo.leases.renewals.COALESCING_SHARE": Constant((0.0, 0.5)),
     "efo.leases.renewals.LEASES_PER_STEP": Constant((1, 2)),
     "efo.leases.renewals.MIN_CHECK_SHARE": Constant((0.01, 0.05)),
-    "efo.leases.keeper.RELEASE_RETRY": Constant((0.1, 1.0)),
-    "efo.leases.keeper.OUTDATED_RESCAN_SHARE": Constant((0.001, 0.05)),
+    "efo.leases.coordinator.RELEASE_RETRY": Constant((0.1, 1.0)),
+    "efo.leases.coordinator.OUTDATED_RESCAN_SHARE": Constant((0.001, 0.05)),
     "efo.leases.writer.PATIENCE_SHARE": Constant((0.01, 0.1)),
     "efo.protocol.assignment.assign.SCANS_PER_FAILOVER_TIME": Constant((10, 1000)),
     # time limits
@@ -79,12 +79,12 @@ PERTURBED: Final[Mapping[str, Constant]] = {
     "efo.kinesis.connection_pool.CONNECT_TIMEOUT": Constant((5.0, 20.0)),
     "efo.kinesis.service_call.RESPONSE_TIMEOUT": Constant((12.0, 30.0)),
     "efo.kinesis.service_call.READ_TIMEOUT": Constant((2.0, 10.0)),
-    "efo.leases.keeper.RELEASE_TIMEOUT": Constant((2.0, 10.0)),
+    "efo.leases.coordinator.RELEASE_TIMEOUT": Constant((2.0, 10.0)),
     # decisions
     "efo.protocol.assignment.balance.DAMPING": Constant((0.0, 0.3)),
     "efo.protocol.audit.CONSECUTIVE_HOLES": Constant((1, 6)),
-    "efo.protocol.expiry.NEGLECTED_AFTER": Constant((2, 5)),
-    "efo.protocol.throughput.SMOOTHING": Constant((10.0, 60.0), ("efo.leases.keeper",)),
+    "efo.protocol.lease_expiry.NEGLECTED_AFTER": Constant((2, 5)),
+    "efo.protocol.throughput.SMOOTHING": Constant((10.0, 60.0), ("efo.leases.coordinator",)),
     # what is reported
     "efo.consumer.in_flight.OVERDUE_BATCHES": Constant((2, 10)),
     "efo.consumer.in_flight.OVERDUE_AFTER": Constant((1.0, 30.0)),

@@ -21,12 +21,12 @@ from efo.exception_groups import collapse_groups
 from efo_service.config.settings import ServiceSettings
 from efo_service.config.streams import Configuration
 from efo_service.drain import Drain
-from efo_service.streams.keeper import StreamKeeper
 from efo_service.streams.page import StreamsPage
 from efo_service.streams.parts import PARTS, Parts
 from efo_service.streams.reload import Reloading, watch_reloads, watch_secrets
 from efo_service.streams.report import StreamsReport
 from efo_service.streams.run import StreamRun
+from efo_service.streams.supervisor import StreamSupervisor
 from efo_service.telemetry.logs import LevelName, set_level
 from efo_service.telemetry.sdk import Telemetry
 from efo_service.version import VERSION, commit
@@ -55,22 +55,22 @@ async def run(
     """
     log = structlog.get_logger()
     service = configuration.service
-    keeper = StreamKeeper(configuration, partial(StreamRun, telemetry=telemetry, parts=parts))
+    supervisor = StreamSupervisor(configuration, partial(StreamRun, telemetry=telemetry, parts=parts))
     problems = ProcessProblems()
     problems.measure(telemetry.meter_provider)
-    report = StreamsReport(keeper, problems)
+    report = StreamsReport(supervisor, problems)
     measure_readiness(report.readiness, telemetry.meter_provider)
     guard = guard_of(service)
     drain = Drain(service.drain_seconds)
     with collapse_groups():
         async with trio.open_nursery() as outer:
-            await outer.start(drain.watch, keeper.start_draining)
+            await outer.start(drain.watch, supervisor.start_draining)
             if reload is not None:
-                reloading = Reloading(keeper, reload, problems, partial(take_tokens, guard))
-                outer.start_soon(watch_secrets, reloading, lambda: keeper.configuration.secret_files)
+                reloading = Reloading(supervisor, reload, problems, partial(take_tokens, guard))
+                outer.start_soon(watch_secrets, reloading, lambda: supervisor.configuration.secret_files)
                 if on_hangup:
                     await outer.start(watch_reloads, reloading)
-            page = StreamsPage(keeper, problems)
+            page = StreamsPage(supervisor, problems)
             app = create_app(
                 report, telemetry.registry, report.status, Page(page.snapshot, page.perform, _set_level), guard
             )
@@ -78,10 +78,10 @@ async def run(
             url = await outer.start(serving)
             log.info("started", version=VERSION, commit=commit(), url=url, **_names(configuration))
             task_status.started(url)
-            outer.start_soon(log_readiness, report.obstacles, lambda: keeper.is_draining)
+            outer.start_soon(log_readiness, report.obstacles, lambda: supervisor.is_draining)
             with drain.scope:
-                drain.finish_with(keeper.drain)
-                await keeper.run()
+                drain.finish_with(supervisor.drain)
+                await supervisor.run()
             outer.cancel_scope.cancel()
     drain.check()
     log.info("stopped")

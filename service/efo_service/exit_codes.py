@@ -12,7 +12,7 @@ from rich.console import Console
 from efo.checks import printable
 from efo.errors import ConfigurationError, EfoError, WrongEndpointError
 from efo.exception_groups import leaf_exceptions
-from efo.foreign_errors import traceback_of
+from efo.third_party_errors import traceback_of
 from efo_service.errors import DrainDeadlineError, UsageError, missing_package
 
 

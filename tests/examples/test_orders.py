@@ -51,7 +51,7 @@ def test_the_tests_of_the_ledger_pass():
 
 @pytest.mark.e2e
 @pytest.mark.page
-def test_the_producer_and_the_consumer_in_each_door_pass_their_tests():
+def test_the_producer_and_the_consumer_in_each_surface_pass_their_tests():
     assert "5 passed" in run_tests("tests/test_programs.py", "-k", "not spark")
 
 
@@ -72,7 +72,7 @@ def test_the_readme_names_every_program():
     assert set(re.findall(r"`(orders/\w+\.py)`", README)) == programs
 
 
-def test_there_is_a_program_for_each_door():
+def test_there_is_a_program_for_each_surface():
     assert {file.stem for file in EXAMPLE.glob("orders/with_*.py")} == {
         "with_trio",
         "with_asyncio",

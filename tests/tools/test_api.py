@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from efo.leases.keeper import LeaseKeeper
+from efo.leases.coordinator import LeaseCoordinator
 from efo.model import Batch
 
 T = TypeVar("T")
-Handle = LeaseKeeper
+Handle = LeaseCoordinator
 "What a handle is."
 
 
@@ -33,8 +33,8 @@ def untyped(batch, *, count: int):
 class Made:
     "A thing. Made by `typed`."
 
-    kept: LeaseKeeper
-    _hidden: LeaseKeeper
+    kept: LeaseCoordinator
+    _hidden: LeaseCoordinator
 
     def __init__(self, keeper):
         self.keeper = keeper
@@ -43,7 +43,7 @@ class Made:
 
     def _internal(self, keeper): ...
 
-    def method(self, keeper: LeaseKeeper) -> None: ...
+    def method(self, keeper: LeaseCoordinator) -> None: ...
 
 
 class Public:
@@ -73,7 +73,7 @@ def test_parameters_results_and_attributes_without_a_type_are_found(described):
 
 
 def test_types_that_cannot_be_imported_from_efo_are_found(described):
-    keeper = ["efo.leases.keeper.LeaseKeeper"]
+    keeper = ["efo.leases.coordinator.LeaseCoordinator"]
     found = [described[name].unexported for name in ("Handle", "typed", "Made", "Public")]
     assert found == [keeper, [], keeper, []]
 

@@ -40,7 +40,7 @@ _ON_TRIO: Final = (
     "thread wasn't created by Trio",
 )
 """Texts of the exceptions of trio and asyncio when they are used wrongly, or instead of each other."""
-_EFOS: Final = ("efo.consumer.", "efo.doors.", "efo.aio.", "efo.sync.")
+_EFOS: Final = ("efo.consumer.", "efo.adapters.", "efo.aio.", "efo.sync.")
 """Modules of efo that call a handler."""
 _PASSES_ON: Final = ("trio", "outcome", "functools", "contextlib", "contextvars")
 """Packages whose frames may stand between efo's call and the handler."""

@@ -10,9 +10,9 @@ from typing import Any, Final
 import trio
 
 from efo.checks import check_callable, is_async, shown
-from efo.consumer.acks import record_index
 from efo.consumer.handlers.failure_handler import FailureHandler
 from efo.consumer.handlers.kcl_classes import KclClassProcessor, package_of
+from efo.consumer.in_flight import record_index
 from efo.consumer.shard_stream import ShardStream
 from efo.errors import ConfigurationError, HandlerError
 from efo.events import Observer
@@ -148,7 +148,7 @@ class ProcessorReader:
         else:
             await self.bind(processor.shutdown_requested)(checkpointer)
 
-    # A door calls the processor's methods elsewhere.
+    # A surface calls the processor's methods elsewhere.
 
     def bind(self, method: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
         """Return an async function for trio that calls this method of a processor."""

@@ -32,7 +32,7 @@ from efo.events import Observer
 from efo.exception_groups import collapse_groups, shorten_at_exit
 from efo.kinesis.client import KinesisClient
 from efo.kinesis.opening import open_client
-from efo.kinesis.subscribe_limiter import SubscribeLimiter
+from efo.kinesis.pacing import SubscribePacer
 from efo.protocol.failure import OnError
 from efo.protocol.joint_assignment import JointAssignment
 from efo.protocol.until import Until
@@ -113,7 +113,7 @@ async def open_streams(
         leases_of = await stack.enter_async_context(
             open_lease_stores(leases, application, region or region_of(streams), proxy_url)
         )
-        limiter = SubscribeLimiter(settings.subscribes_per_second)
+        limiter = SubscribePacer(settings.subscribes_per_second)
         opener = _Opener(
             application=application,
             worker_id=worker_id,
@@ -166,7 +166,7 @@ class _Opener:
         observer: StreamObserver,
         tracing: OtelTracing | None,
         leases_of: LeasesOf,
-        limiter: SubscribeLimiter,
+        limiter: SubscribePacer,
         until: Until | None,
     ) -> None:
         self._application = application

@@ -23,11 +23,11 @@ from efo.errors import (
     WrongEndpointError,
 )
 from efo.exception_groups import leaf_exceptions
-from efo.foreign_errors import reason_of
 from efo.kinesis.aws.endpoint import Endpoint
 from efo.protocol.http_connect import ConnectResponse, ConnectResponseReader, connect_request
 from efo.proxy import Proxy, host_and_port
 from efo.tcp import TcpStream
+from efo.third_party_errors import reason_of
 from efo.tls import (
     TlsStream,
     certificate_advice,

@@ -23,8 +23,8 @@ from botocore import UNSIGNED
 from efo.aws.egress import find_authorities
 from efo.checks import shown
 from efo.errors import ConfigurationError
-from efo.foreign_errors import reason_of
 from efo.proxy import Proxy, find_proxy
+from efo.third_party_errors import reason_of
 
 _REGION: Final = re.compile(r"[a-z]+(-[a-z]+)+-\d+(-fips)?")
 """The form of all regions, such as us-gov-west-1. botocore also takes fips-us-east-1 and us-east-1-fips."""

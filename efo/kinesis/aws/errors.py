@@ -23,8 +23,8 @@ from efo.errors import (
     TransportError,
     WrongEndpointError,
 )
-from efo.foreign_errors import chain_of, links_of, reason_of
 from efo.protocol.service_errors import service_error
+from efo.third_party_errors import chain_of, links_of, reason_of
 
 _LOG: Final = logging.getLogger("efo.aws")
 _OTHER_SERVER: Final = "check endpoint_url, and proxies in between"

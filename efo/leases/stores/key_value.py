@@ -10,11 +10,11 @@ import msgspec
 import trio
 
 from efo.errors import ConfigurationError, LeaseStoreCorruptError, LeaseStoreUnavailableError
-from efo.foreign_errors import reason_of
 from efo.leases.lease_row import LeaseRow
 from efo.leases.row_store import Change, RowStore
 from efo.leases.scope import LeaseScope
 from efo.model import Lease
+from efo.third_party_errors import reason_of
 
 MAX_TRIES: Final = 100
 """How often a write is tried whose row others change meanwhile. Each time, one of them has succeeded."""

@@ -18,10 +18,10 @@ from efo.aws.egress import find_authorities
 from efo.aws.session import ServiceSession
 from efo.aws.wrong_server import unreachable, wrong_content, wrong_server
 from efo.errors import ConfigurationError, error_type_of
-from efo.foreign_errors import reason_of
 from efo.protocol.service_errors import service_error
 from efo.proxy import Proxy, default_proxies, find_proxy
 from efo.telemetry.cloudwatch.kcl_metrics import Datum
+from efo.third_party_errors import reason_of
 
 TIMEOUT: Final = 5.0
 """Seconds for one attempt of a call; botocore makes up to three."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 import trio
 
-from efo.protocol.eventstream import Decoder
+from efo.protocol.eventstream import EventStreamDecoder
 from efo.protocol.messages import SubscribeToShardEvent, parse_message
 from efo.testing.faults.chunks import Body, Chunk
 from efo.testing.faults.effects import effects
@@ -99,7 +99,7 @@ class FaultyResponse:
 
 
 def _parsed(message: bytes) -> object:
-    decoder = Decoder()
+    decoder = EventStreamDecoder()
     decoder.receive_data(message)
     return parse_message(next(decoder.messages()))
 

@@ -11,9 +11,9 @@ from efo.checks import check_callable
 from efo.exception_groups import collapse_groups
 from efo.leases.store import LeaseStore
 from efo.testing.lease_store import batches, handoffs, writes
-from efo.testing.lease_store.checking import CHECKS, Check
+from efo.testing.lease_store.checking import CHECKS, LeaseStoreCheck
 
-__all__ = ("CHECKS", "Check", "check_lease_store")
+__all__ = ("CHECKS", "LeaseStoreCheck", "check_lease_store")
 
 _ = (batches, handoffs, writes)  # their checks are in CHECKS when they are imported
 

@@ -14,7 +14,7 @@ Write = Callable[[LeaseStore, Lease], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class LeaseStoreCheck:
     """A check, by its function's name and, if it has any, the number of its argument."""
 
     function: Callable[..., Awaitable[None]]
@@ -32,7 +32,7 @@ class Check:
         await self.function(one, other, *self.arguments)
 
 
-CHECKS: Final[list[Check]] = []
+CHECKS: Final[list[LeaseStoreCheck]] = []
 """All checks."""
 
 
@@ -40,8 +40,8 @@ def check(arguments: Sequence[Any] = ()) -> Callable[[Callable[..., Awaitable[No
     """Add a function to CHECKS: once, or for each of these arguments."""
 
     def add(function: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
-        found = [Check(function, (argument,), number) for number, argument in enumerate(arguments)]
-        CHECKS.extend(found or [Check(function)])
+        found = [LeaseStoreCheck(function, (argument,), number) for number, argument in enumerate(arguments)]
+        CHECKS.extend(found or [LeaseStoreCheck(function)])
         return function
 
     return add

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from orders.ledger import Ledger
 
-DOORS = ("with_trio", "with_asyncio", "with_sync", "with_processor")
+SURFACES = ("with_trio", "with_asyncio", "with_sync", "with_processor")
 COUNT = 500
 BILLS = Counter[str]()
 for number in range(COUNT):
@@ -54,26 +54,26 @@ def put(start) -> Counter[str]:
     return BILLS
 
 
-@pytest.mark.parametrize("door", DOORS)
-def test_every_door_bills_what_was_put_and_ends_well_at_ctrl_c(door, start, tmp_path):
+@pytest.mark.parametrize("surface", SURFACES)
+def test_every_surface_bills_what_was_put_and_ends_well_at_ctrl_c(surface, start, tmp_path):
     put(start)
-    consumer = start(f"orders.{door}")
+    consumer = start(f"orders.{surface}")
     ledger = Ledger(tmp_path / "bills.sqlite")
     read_until_billed(consumer, ledger, BILLS)
     stop(consumer)
     assert ledger.bills() == BILLS
 
 
-def test_another_door_continues_where_the_first_one_stopped(start, tmp_path):
-    """Ctrl-C may come after a batch is billed and before it is acked: the next door gets this batch again, no other."""
+def test_another_surface_continues_where_the_first_one_stopped(start, tmp_path):
+    """Ctrl-C may come between billing and the ack: the next surface gets this batch again, and no other."""
     ledger, bills = Ledger(tmp_path / "bills.sqlite"), Counter[str]()
-    consumer = start(f"orders.{DOORS[0]}")
+    consumer = start(f"orders.{SURFACES[0]}")
     for _ in range(2):
         bills += put(start)
         batches = read_until_billed(consumer, ledger, bills)
     batches += stop(consumer)
     bills += put(start)
-    consumer = start(f"orders.{DOORS[1]}")
+    consumer = start(f"orders.{SURFACES[1]}")
     of_next_door = read_until_billed(consumer, ledger, bills) + stop(consumer)
     assert sum(count for _, count in of_next_door) <= COUNT + sum(dict(batches).values())
     assert ledger.bills() == bills

@@ -5,7 +5,7 @@ from __future__ import annotations
 from efo.testing import ALWAYS, FakeKinesisThread, When
 from efo.testing.faults import EmptyResponse, EndStream, Fault, Refuse, Stall
 from proofs.edges.service import STREAM, serving
-from proofs.incidents.incident import Incident, Truth, in_log, running
+from proofs.incidents.incident import Expected, Incident, in_log, running
 from proofs.situations.situation import Cases, Outcome
 
 cases = Cases("kinesis", seconds=240)
@@ -23,8 +23,8 @@ def _began(one: Incident, fault: Fault) -> None:
 
 def _refused(refusal: Refuse, remedy: str, alert: str = _DISCONNECTED) -> Outcome:
     with running() as one:
-        truth = Truth(remedy, obstacle="not subscribed for .*: .*", alert=alert)
-        one.play(lambda: _began(one, refusal), truth, _LIMIT)
+        expected = Expected(remedy, obstacle="not subscribed for .*: .*", alert=alert)
+        one.play(lambda: _began(one, refusal), expected, _LIMIT)
         one.kinesis.call(lambda fake: fake.faults.clear())
         return one.outcome()
 
@@ -62,7 +62,7 @@ def subscriptions_are_open_and_silent() -> Outcome:
             one.kinesis.inject(Stall(), When(stream=STREAM, times=ALWAYS))
             one.kinesis.inject(EmptyResponse(), When(stream=STREAM, times=ALWAYS))
 
-        one.play(begin, Truth("frozen: the subscription is open", alert="EfoShardsFrozen"), _LIMIT)
+        one.play(begin, Expected("frozen: the subscription is open", alert="EfoShardsFrozen"), _LIMIT)
         one.kinesis.call(lambda fake: fake.faults.clear())
         return one.outcome(seconds=90)
 
@@ -72,7 +72,7 @@ def the_cause_changes() -> Outcome:
     with running() as one:
         one.play(
             lambda: _began(one, Refuse("InternalFailureException", status=500)),
-            Truth("fails by itself", log="kinesis_outage_began", obstacle="not subscribed for"),
+            Expected("fails by itself", log="kinesis_outage_began", obstacle="not subscribed for"),
             _LIMIT,
         )
 
@@ -80,8 +80,8 @@ def the_cause_changes() -> Outcome:
             one.kinesis.call(lambda fake: fake.faults.clear())
             _began(one, Refuse("ExpiredTokenException"))
 
-        truth = Truth("what renews these credentials", "kinesis_outage_changed", obstacle="what renews")
-        one.play(change, truth, _LIMIT)
+        expected = Expected("what renews these credentials", "kinesis_outage_changed", obstacle="what renews")
+        one.play(change, expected, _LIMIT)
         one.kinesis.call(lambda fake: fake.faults.clear())
         return one.outcome()
 
@@ -95,8 +95,8 @@ def nothing_listens_at_the_endpoint() -> Outcome:
         one = Incident(kinesis, service, in_log)
         one.start()
         one.stop_trickle()
-        truth = Truth("Kinesis has failed .*look at routes", obstacle="not subscribed for", alert=_DISCONNECTED)
-        one.play(lambda: kinesis.__exit__(None, None, None), truth, _LIMIT)
+        expected = Expected("Kinesis has failed .*look at routes", obstacle="not subscribed for", alert=_DISCONNECTED)
+        one.play(lambda: kinesis.__exit__(None, None, None), expected, _LIMIT)
         return one.outcome()
 
 
@@ -106,10 +106,10 @@ def records_expire_unread() -> Outcome:
         one.service.stop()
         one.kinesis.call(lambda fake: fake.retain(STREAM, 1 / 3600))
         one.until(lambda: False, 3)
-        truth = Truth(
+        expected = Expected(
             "expired before they were read", "records_expired", "efo_record_expired_time_seconds_total", obstacle=""
         )
-        one.play(one.restart, truth, 20)
+        one.play(one.restart, expected, 20)
         one.kinesis.call(lambda fake: fake.retain(STREAM, 24))
         one.stop_trickle()
         one.until(lambda: False, 2)

@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from proofs.incidents.disks import small_disk
-from proofs.incidents.incident import Truth, running, signalled
+from proofs.incidents.incident import Expected, running, signalled
 from proofs.local_servers.postgres import serve_postgres
 from proofs.local_servers.redis import serve_redis
 from proofs.situations.situation import Cases, Outcome
@@ -35,12 +35,12 @@ def the_lease_file_is_locked() -> Outcome:
     path = Path("leases.sqlite").absolute()
     with running() as one:
         lock = _locked(str(path))
-        truth = Truth(
+        expected = Expected(
             f"the lease store has failed .*lease_store_locked: .*{path}.*end the program that holds the lock",
             obstacle="the lease could not be renewed|the leases were last read|not read",
             alert=_FAILING,
         )
-        one.play(lock.__enter__, truth, _LIMIT)
+        one.play(lock.__enter__, expected, _LIMIT)
         lock.__exit__(None, None, None)
         return one.outcome()
 
@@ -50,24 +50,24 @@ def the_disk_of_the_leases_is_full() -> Outcome:
     with small_disk(2) as disk:
         path = disk.path / "leases.sqlite"
         with running(LEASES__PATH=path) as one:
-            truth = Truth(
+            expected = Expected(
                 f"the lease store has failed .*(lease_store_full|unavailable): .*{path}.*free space",
                 obstacle="the lease could not be renewed|the leases were last read|not read",
                 alert=_FAILING,
             )
-            one.play(disk.fill, truth, _LIMIT)
+            one.play(disk.fill, expected, _LIMIT)
             disk.free()
             return one.outcome()
 
 
 def _frozen(store: str, url: str, program: str) -> Outcome:
     with running(LEASES__STORE=store, LEASES__URL=url) as one:
-        truth = Truth(
+        expected = Expected(
             "the lease store has failed .*make the lease store",
             obstacle="the lease could not be renewed|the leases were last read",
             alert=_FAILING,
         )
-        one.play(lambda: signalled(program, signal.SIGSTOP), truth, _LIMIT)
+        one.play(lambda: signalled(program, signal.SIGSTOP), expected, _LIMIT)
         signalled(program, signal.SIGCONT)
         return one.outcome()
 

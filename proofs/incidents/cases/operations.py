@@ -18,7 +18,7 @@ from efo_service.relay.log.reader_offsets import commit_reader
 from efo_service.workers.process import efo_command
 from proofs.edges.service import STREAM, environment
 from proofs.incidents.disks import small_disk
-from proofs.incidents.incident import Incident, Truth, in_log, running
+from proofs.incidents.incident import Expected, Incident, in_log, running
 from proofs.situations.situation import CANARY, Cases, Outcome
 
 cases = Cases("operations", seconds=240)
@@ -27,8 +27,8 @@ _TOKEN = f"{CANARY}token0123456789"
 _PROBLEM = "EfoProcessProblem"
 
 
-def _problem(kind: str, text: str, log: str) -> Truth:
-    return Truth(text, log, rf'efo_process_problem\{{efo_problem="{kind}"\}} 1', alert=_PROBLEM, obstacle="")
+def _problem(kind: str, text: str, log: str) -> Expected:
+    return Expected(text, log, rf'efo_process_problem\{{efo_problem="{kind}"\}} 1', alert=_PROBLEM, obstacle="")
 
 
 def _ours(one: Incident) -> list[str]:
@@ -135,8 +135,8 @@ def a_certificate_is_not_renewed() -> Outcome:
     ssl._create_default_https_context = ssl._create_unverified_context  # type: ignore[assignment]  # noqa: SLF001
     with running(options=files) as one:
         other = authority.issue_cert("127.0.0.1", "localhost")
-        truth = _problem("certificate_not_renewed", "not renewed.*tls.crt", "certificate_not_renewed.*tls.crt")
-        one.play(lambda: other.cert_chain_pems[0].write_to_path(str(files["SERVICE__CERTIFICATE_FILE"])), truth)
+        expected = _problem("certificate_not_renewed", "not renewed.*tls.crt", "certificate_not_renewed.*tls.crt")
+        one.play(lambda: other.cert_chain_pems[0].write_to_path(str(files["SERVICE__CERTIFICATE_FILE"])), expected)
         other.private_key_pem.write_to_path(str(files["SERVICE__KEY_FILE"]))
         return one.outcome(is_right=one.until(lambda: not _ours(one), 15))
 
@@ -145,7 +145,7 @@ def a_certificate_is_not_renewed() -> Outcome:
 def a_reader_holds_the_log() -> Outcome:
     options = {"RELAY__RETENTION_BYTES": 10_000, "RELAY__MAINTENANCE_SECONDS": 1}
     with running(lambda: one_end(Path("log")), options) as one:
-        truth = Truth(
+        expected = Expected(
             "the reader audit has not read .*efo log readers remove audit",
             "retention_waits_for_readers.*audit",
             r'efo_log_held_back_bytes\{efo_reader="audit".*\} [1-9]',
@@ -158,7 +158,7 @@ def a_reader_holds_the_log() -> Outcome:
             for _ in range(400):  # more than is superseded and not removed yet
                 one.put_one(os.urandom(10_000))
 
-        one.play(begin, truth, limit=30)
+        one.play(begin, expected, limit=30)
         done = _command(one, Path.cwd(), "log", "readers", "remove", "audit", "--yes", "--directory", "log")
         is_over = one.until(lambda: not _ours(one), 30)
         one.note(done.stdout.strip())
@@ -177,14 +177,14 @@ def the_disk_of_the_log_is_nearly_full() -> Outcome:
     with small_disk(64) as disk:
         options = {"RELAY__DIRECTORY": disk.path, "RELAY__MAINTENANCE_SECONDS": 1}
         with running(lambda: in_log(disk.path), options) as one:
-            truth = Truth(
+            expected = Expected(
                 "the disk of the log .* MiB free",
                 "log_disk_filling",
                 r"efo_log_disk_free_bytes\{.*\} [12]\.?\d*e\+06",
                 alert="EfoLogDiskFilling",
                 obstacle="",
             )
-            one.play(lambda: disk.fill(leave=2_500_000), truth)
+            one.play(lambda: disk.fill(leave=2_500_000), expected)
             disk.free()
             return one.outcome()
 

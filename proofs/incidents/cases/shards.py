@@ -6,7 +6,7 @@ import re
 from functools import partial
 
 from proofs.edges.service import run
-from proofs.incidents.incident import Incident, Truth, in_lines, running
+from proofs.incidents.incident import Expected, Incident, in_lines, running
 from proofs.situations.situation import Cases, Outcome
 
 cases = Cases("shards", seconds=240)
@@ -30,11 +30,11 @@ def _skip(one: Incident, **options: object) -> None:
 def a_record_that_the_sink_refuses() -> Outcome:
     options = {**_OPTIONS, "LEASES__PATH": "leases.sqlite", "CONSUMER__SHARD_COOLDOWN_SECONDS": 20}
     with running(partial(in_lines, _FILE), options, shards=4) as one:
-        truth = Truth(
+        expected = Expected(
             rf"isolated at record \d+.*UTF-8.*tries again in .*{_SKIP}", "shard_isolated", _ISOLATED,
             alert="EfoShardsIsolated", obstacle="",
         )  # fmt: skip
-        one.play(lambda: one.put_one(_POISON), truth)
+        one.play(lambda: one.put_one(_POISON), expected)
         _skip(one, **options)
         one.put -= 1  # the skipped record
         return one.outcome()
@@ -44,8 +44,8 @@ def a_record_that_the_sink_refuses() -> Outcome:
 def all_shards_are_isolated() -> Outcome:
     options = {**_OPTIONS, "LEASES__PATH": "leases.sqlite", "CONSUMER__SHARD_COOLDOWN_SECONDS": 20}
     with running(partial(in_lines, _FILE), options, shards=1) as one:
-        truth = Truth(rf"isolated at record \d+.*{_SKIP}", "not_ready|shard_isolated", alert="EfoShardsIsolated")
-        one.play(lambda: one.put_one(_POISON), truth)
+        expected = Expected(rf"isolated at record \d+.*{_SKIP}", "not_ready|shard_isolated", alert="EfoShardsIsolated")
+        one.play(lambda: one.put_one(_POISON), expected)
         _skip(one, **options)
         one.put -= 1
         return one.outcome()
@@ -56,8 +56,8 @@ def records_are_skipped_by_a_setting() -> Outcome:
     options = {**_OPTIONS, "RELAY__ON_REFUSED_RECORD": "skip"}
     with running(partial(in_lines, _FILE), options) as one:
         metric = r'efo_record_failures_total\{.*efo_failure_action="skip".*\} 1'
-        truth = Truth("", "record_skipped", metric, alert="EfoRecordsSkipped", obstacle="")
-        one.play(lambda: one.put_one(_POISON), truth)
+        expected = Expected("", "record_skipped", metric, alert="EfoRecordsSkipped", obstacle="")
+        one.play(lambda: one.put_one(_POISON), expected)
         one.put -= 1
         return one.outcome()
 
@@ -67,8 +67,8 @@ def records_are_dead_lettered() -> Outcome:
     options = {**_OPTIONS, "RELAY__DEAD_LETTERS": "refused", "RELAY__DIRECTORY": "log"}
     with running(partial(in_lines, _FILE), options) as one:
         metric = r'efo_record_failures_total\{.*efo_failure_action="dead_letter".*\} 1'
-        truth = Truth("", "record_dead_lettered", metric, alert="EfoRecordsDeadLettered", obstacle="")
-        one.play(lambda: one.put_one(_POISON), truth)
+        expected = Expected("", "record_dead_lettered", metric, alert="EfoRecordsDeadLettered", obstacle="")
+        one.play(lambda: one.put_one(_POISON), expected)
         one.put -= 1
         return one.outcome()
 
@@ -76,6 +76,6 @@ def records_are_dead_lettered() -> Outcome:
 @cases.case("a problem of a ready service: it was paused by an operator")
 def an_operator_has_paused_nothing_and_the_drain_is_told() -> Outcome:
     with running() as one:
-        one.play(one.service.process.terminate, Truth(ends=0))
+        one.play(one.service.process.terminate, Expected(ends=0))
         one.restart()
         return one.outcome()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from efo_service.relay.object_store.url import parse_url
 from proofs.incidents.disks import small_disk
-from proofs.incidents.incident import Incident, Truth, in_lines, in_log, running, signalled
+from proofs.incidents.incident import Expected, Incident, in_lines, in_log, running, signalled
 from proofs.local_servers import object_stores
 from proofs.local_servers.kafka import read_topic, serve_kafka
 from proofs.situations.situation import Cases, Outcome
@@ -23,8 +23,8 @@ _NOT_COMMITTED = "EfoShardsUncommitted"
 _UNCOMMITTED = r'efo_shard_status\{.*efo_shard_condition="uncommitted".*\} 1'
 
 
-def _full(path: Path) -> Truth:
-    return Truth(
+def _full(path: Path) -> Expected:
+    return Expected(
         f"not committed: .*no space to .*{path}.*free space",
         "sink_outage_began.*no space",
         _UNCOMMITTED,
@@ -78,7 +78,7 @@ def a_full_disk_with_a_limit_for_retries() -> Outcome:
         running(partial(in_log, disk.path), RELAY__DIRECTORY=disk.path, RELAY__RETRY_SECONDS=12) as one,
     ):
         one.play(disk.fill, _full(disk.path))
-        one.play(lambda: None, Truth(ends=69), limit=20)
+        one.play(lambda: None, Expected(ends=69), limit=20)
         disk.free()
         one.restart()
         return one.outcome()
@@ -93,7 +93,9 @@ def a_backlog_that_is_not_stored() -> Outcome:
             for number in range(2000):
                 one.put_one(b"%0100d" % number)
 
-        one.play(begin, Truth("4 of 4 shards .*not committed", "sink_outage_began", _UNCOMMITTED, alert=_NOT_COMMITTED))
+        one.play(
+            begin, Expected("4 of 4 shards .*not committed", "sink_outage_began", _UNCOMMITTED, alert=_NOT_COMMITTED)
+        )
         shards = one.status()["shards"]
         lags = [shard["lag_seconds"] for shard in shards]
         one.note(f"lags {lags}, conditions {[shard['condition'] for shard in shards]}")
@@ -112,8 +114,8 @@ def _kafka() -> Iterator[Incident]:
 @cases.case("not ready within 10 s: no answer, look at the brokers")
 def the_broker_of_kafka_is_frozen() -> Outcome:
     with _kafka() as one:
-        truth = Truth("not committed: .*", "not_ready.*not committed", _UNCOMMITTED, alert=_NOT_COMMITTED)
-        one.play(lambda: signalled("java", signal.SIGSTOP), truth)
+        expected = Expected("not committed: .*", "not_ready.*not committed", _UNCOMMITTED, alert=_NOT_COMMITTED)
+        one.play(lambda: signalled("java", signal.SIGSTOP), expected)
         one.until(lambda: False, 20)
         one.note(f"20 s later: {one.readyz()[0]}, {one.status()['problems'][:1]}")
         signalled("java", signal.SIGCONT)
@@ -137,7 +139,7 @@ def _object_log() -> Iterator[Incident]:
 @cases.case("not ready within 10 s: no answer, look at the object store")
 def the_object_store_is_frozen() -> Outcome:
     with _object_log() as one:
-        truth = Truth("not committed: ", "not_ready.*not committed", _UNCOMMITTED, alert=_NOT_COMMITTED)
-        one.play(lambda: signalled("versitygw", signal.SIGSTOP), truth)
+        expected = Expected("not committed: ", "not_ready.*not committed", _UNCOMMITTED, alert=_NOT_COMMITTED)
+        one.play(lambda: signalled("versitygw", signal.SIGSTOP), expected)
         signalled("versitygw", signal.SIGCONT)
         return one.outcome(seconds=120)

@@ -95,13 +95,13 @@ class Comparison:
 
 
 def compare(
-    transcript: Transcript, truth: Mapping[str, Sequence[Record]], closed: Mapping[str, frozenset[str]]
+    transcript: Transcript, expected: Mapping[str, Sequence[Record]], closed: Mapping[str, frozenset[str]]
 ) -> Comparison:
     """Compare a transcript with the records that were put, by shard, and with the children of the closed shards.
 
     A record that arrived with another key or other data counts as lost.
     """
-    put = {(shard, record.sequence_number): record for shard, records in truth.items() for record in records}
+    put = {(shard, record.sequence_number): record for shard, records in expected.items() for record in records}
     seen: set[tuple[str, str]] = set()
     intact = 0
     for record in transcript.records:

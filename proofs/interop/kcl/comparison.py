@@ -99,12 +99,12 @@ class Comparison:
 
 
 def compare(
-    reported: Mapping[str, Sequence[ReportedRecord]], truth: Mapping[str, Sequence[Record]], moves: Moves
+    reported: Mapping[str, Sequence[ReportedRecord]], expected: Mapping[str, Sequence[Record]], moves: Moves
 ) -> Comparison:
     """Compare the records that each worker reported with those that were put into each shard."""
     put = {
         (shard, record.sequence_number): (record.partition_key, record.data)
-        for shard, records in truth.items()
+        for shard, records in expected.items()
         for record in records
     }
     lines = sorted((line for lines in reported.values() for line in lines), key=lambda line: line.at)

@@ -173,9 +173,9 @@ class Daemon:
             raise InteropError(f"{self.name} did not exit within {_STOP_TIMEOUT:.0f} s of {after}: see {self._log}")
 
 
-def reported(records: Path, truth: Mapping[str, Sequence[Record]]) -> dict[str, list[ReportedRecord]]:
+def reported(records: Path, expected: Mapping[str, Sequence[Record]]) -> dict[str, list[ReportedRecord]]:
     """Return what the children of each worker were given. `truth`: what was put, by shard."""
-    put = {record.sequence_number: (shard, record) for shard, found in truth.items() for record in found}
+    put = {record.sequence_number: (shard, record) for shard, found in expected.items() for record in found}
     workers: dict[str, list[ReportedRecord]] = {}
     for path in sorted(records.iterdir()):
         if path.suffix != ".stderr":

@@ -183,8 +183,8 @@ class Story:
         await self._until("every record is noted", lambda: self._missing() == 0)
         await trio.sleep(_LINGER)  # duplicates arrive in this time
         await self._end(last, "stop", "is stopped")
-        truth = self._streams.records()
-        return compare(reported(self._bench.records, truth), truth, self._moves)
+        expected = self._streams.records()
+        return compare(reported(self._bench.records, expected), expected, self._moves)
 
     async def _put(self) -> None:
         number = 0
@@ -235,9 +235,9 @@ class Story:
         return sum(path.read_bytes().count(b"\n") for path in self._bench.records.iterdir() if path.suffix != ".stderr")
 
     def _missing(self) -> int:
-        truth = self._streams.records()
-        noted = {one.sequence for found in reported(self._bench.records, truth).values() for one in found}
-        return sum(record.sequence_number not in noted for found in truth.values() for record in found)
+        expected = self._streams.records()
+        noted = {one.sequence for found in reported(self._bench.records, expected).values() for one in found}
+        return sum(record.sequence_number not in noted for found in expected.values() for record in found)
 
 
 async def run(client: Client, directory: Path, progress: Progress, how: str, *kinds: str) -> dict[str, Any]:

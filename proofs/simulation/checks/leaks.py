@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from efo.consumer.consumer import Consumer
-from efo.kinesis.subscribe_limiter import SubscribeLimiter
+from efo.kinesis.pacing import SubscribePacer
 
 STREAMS_PER_SHARD: Final = 2
 """The live attempt of a shard, and the candidate that takes over from it (rule R7)."""
@@ -39,10 +39,10 @@ def find_leaks(consumer: Consumer) -> dict[str, int]:
     """Return how many entries each table of a consumer still has. After its context is left, this must be empty."""
     sources = consumer._sources
     limiter = sources._limiter
-    if not isinstance(limiter, SubscribeLimiter):
+    if not isinstance(limiter, SubscribePacer):
         raise TypeError("the consumers of a simulation have a limiter each")
     tables = {
-        "leases held": consumer._keeper.held,
+        "leases held": consumer._coordinator.held,
         "shards read": consumer._running,
         "shards begun": consumer._started,
         "connections": sources._pool._connections,

@@ -18,7 +18,7 @@ from cyclopts import Parameter
 
 from efo.consumer.processes import usable_cores
 from efo.errors import ConfigurationError, EfoError, error_type_of
-from efo.foreign_errors import reason_of
+from efo.third_party_errors import reason_of
 from efo_service import app
 from efo_service.commands.options import ConfigFile
 from efo_service.config.loading import load_all

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
-from efo.foreign_errors import reason_of
+from efo.third_party_errors import reason_of
 from efo_service.config.section import ExistingFile, Name, Seconds, Section, defined
 from efo_service.relay.kafka.options import (
     Compression,

@@ -17,8 +17,8 @@ from pydantic_settings import EnvSettingsSource, SettingsError
 
 from efo.arn import parse_stream
 from efo.errors import ConfigurationError
-from efo.foreign_errors import reason_of
 from efo.text import decode
+from efo.third_party_errors import reason_of
 from efo_service.config.clashes import clashes
 from efo_service.config.credentials import is_credential
 from efo_service.config.mistakes import Locations, messages, suggest, variable_of

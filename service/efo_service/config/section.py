@@ -28,8 +28,8 @@ from pydantic.fields import FieldInfo
 from efo.checks import is_clean, shown
 from efo.definitions import default_of, definition_of
 from efo.errors import ConfigurationError
-from efo.foreign_errors import reason_of
 from efo.proxy import parse_proxy, without_credentials
+from efo.third_party_errors import reason_of
 from efo_service.config.credentials import is_credential
 from efo_service.relay.object_store.url import is_url
 

@@ -11,13 +11,13 @@ import trio
 
 from efo.checks import shown
 from efo.errors import ConfigurationError
-from efo.foreign_errors import reason_of
 from efo.leases.lease_row import LeaseRow
 from efo.leases.store import LeaseStore
 from efo.model import MAX_SEQUENCE_DIGITS, Checkpoint, Lease, Position, Shard, is_decimal, is_shard_id
 from efo.protocol.identity import are_same
 from efo.settings import pinned
 from efo.text import decode
+from efo.third_party_errors import reason_of
 from efo_service.errors import UsageError
 from efo_service.times import parse_time
 

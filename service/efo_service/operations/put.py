@@ -10,8 +10,8 @@ import trio
 
 from efo.errors import ConfigurationError
 from efo.events import Event, PutRecordsCalled, RecordsDelivered, RecordsNotDelivered
-from efo.foreign_errors import reason_of
 from efo.producer.producer import Producer
+from efo.third_party_errors import reason_of
 from efo_service.errors import UsageError
 from efo_service.operations.put_lines import Lines, Parse
 

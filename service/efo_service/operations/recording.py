@@ -16,13 +16,13 @@ from efo.errors import EfoError, ProtocolError, ServiceError, TransportError
 from efo.exception_groups import collapse_groups
 from efo.kinesis.client import KinesisClient
 from efo.kinesis.connection_pool import ConnectionPool
+from efo.kinesis.pacing import SubscribePacer
 from efo.kinesis.response_stream import ResponseStream
 from efo.kinesis.service_call import ServiceCaller
 from efo.kinesis.subscribe_call import OPERATION, request_body
-from efo.kinesis.subscribe_limiter import SubscribeLimiter
 from efo.model import Checkpoint, Lease, Position, Shard
 from efo.protocol.backoff import Backoff
-from efo.protocol.eventstream import Decoder
+from efo.protocol.eventstream import EventStreamDecoder
 from efo.protocol.lineage import child_leases, is_startable, leases_to_create, without_ancestors
 from efo.protocol.messages import SubscribeToShardEvent, parse_message
 from efo.testing.recording.file import RecordedCall, RecordedShard
@@ -53,7 +53,7 @@ class StreamRecorder:
         self._consumer_arn = consumer_arn
         self._writer = writer
         self._note = note
-        self._limiter = SubscribeLimiter(subscribes_per_second)
+        self._limiter = SubscribePacer(subscribes_per_second)
         self._pool = ConnectionPool(kinesis.connect, address=kinesis.authority)
         self._caller = ServiceCaller(
             self._pool,
@@ -157,7 +157,7 @@ class StreamRecorder:
         last: SubscribeToShardEvent | None = None
         failure: EfoError | None = None
         clean = False
-        decoder = Decoder()
+        decoder = EventStreamDecoder()
         try:
             while data := await response.receive():
                 self._writer.data(call, data)

@@ -14,7 +14,7 @@ from typing import Final
 
 import trio
 
-from efo.consumer.deaggregation import Deaggregator
+from efo.consumer.deaggregator import Deaggregator
 from efo.consumer.shard_sync import MARGIN
 from efo.deserializers.base import Deserializer, with_data
 from efo.errors import (

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from efo.errors import EfoError
-from efo.foreign_errors import reason_of
+from efo.third_party_errors import reason_of
 
 if TYPE_CHECKING:
     from pathlib import Path

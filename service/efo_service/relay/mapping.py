@@ -19,9 +19,9 @@ from importlib import import_module
 from typing import Final, NamedTuple
 
 from efo.errors import ConfigurationError
-from efo.foreign_errors import reason_of
 from efo.model import Record
 from efo.telemetry.trace_context import TraceContext, TraceExtractor as Extractor, from_tags
+from efo.third_party_errors import reason_of
 from efo_service.relay.errors import RecordRefusedError
 
 __all__ = [

@@ -19,8 +19,8 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 
 from efo.errors import ConfigurationError
-from efo.foreign_errors import reason_of
 from efo.model import Record
+from efo.third_party_errors import reason_of
 
 Function = Callable[[Record], object]
 """Returns the record that is relayed instead, or a pair of it and its topic; None: none is."""

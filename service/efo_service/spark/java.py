@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from efo.foreign_errors import reason_of
+from efo.third_party_errors import reason_of
 from efo_service.spark.errors import JavaMissingError
 
 MIN_VERSION: Final = 17

@@ -8,7 +8,7 @@ from typing import Final
 
 import trio
 
-from efo.consumer.deaggregation import Deaggregator
+from efo.consumer.deaggregator import Deaggregator
 from efo.errors import LeaseStoreUnavailableError, ResourceNotFoundError, ServiceError, TransportError
 from efo.events import ignore_events
 from efo.exception_groups import collapse_groups

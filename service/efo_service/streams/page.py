@@ -1,12 +1,12 @@
-"""What the page shows of all streams of a keeper, and what it may do with them."""
+"""What the page shows of all streams of a supervisor, and what it may do with them."""
 
 from __future__ import annotations
 
 import trio
 
-from efo_service.streams.keeper import Stream, StreamKeeper
 from efo_service.streams.report import health_of
 from efo_service.streams.run import identity
+from efo_service.streams.supervisor import Stream, StreamSupervisor
 from efo_service.web.live.actions import Action, ActionRefusedError
 from efo_service.web.live.snapshot import Snapshot, StreamView
 from efo_service.web.live.source import StreamSource
@@ -19,18 +19,18 @@ class StreamsPage:
     `process`: what is wrong with the process, which each view shows.
     """
 
-    def __init__(self, keeper: StreamKeeper, process: ProcessProblems | None = None) -> None:
-        self._keeper = keeper
+    def __init__(self, supervisor: StreamSupervisor, process: ProcessProblems | None = None) -> None:
+        self._supervisor = supervisor
         self._process = process or ProcessProblems()
 
     async def snapshot(self) -> Snapshot:
         """Return the views of all streams."""
         await trio.lowlevel.checkpoint()
-        return Snapshot(tuple(map(_view, self._keeper.configured()))).with_problems(self._process.texts())
+        return Snapshot(tuple(map(_view, self._supervisor.configured()))).with_problems(self._process.texts())
 
     async def perform(self, action: Action) -> None:
         """Perform an action on a shard of one stream. Raises ActionRefusedError."""
-        streams = list(self._keeper.configured())
+        streams = list(self._supervisor.configured())
         if not action.stream and len(streams) > 1:
             raise ActionRefusedError("this service reads several streams: name one of them as stream")
         if action.stream:

@@ -11,11 +11,11 @@ import structlog
 import trio
 
 from efo.errors import EfoError, error_type_of
-from efo.foreign_errors import reason_of
+from efo.third_party_errors import reason_of
 from efo_service.config.settings import ServiceSettings
 from efo_service.config.streams import Configuration
 from efo_service.streams.changes import Changes, find_changes
-from efo_service.streams.keeper import StreamKeeper
+from efo_service.streams.supervisor import StreamSupervisor
 from efo_service.telemetry.logs import set_level
 from efo_service.web.process_problems import ProcessProblems
 from efo_service.web.renewal import version_of
@@ -32,16 +32,16 @@ class Reloading:
 
     def __init__(
         self,
-        keeper: StreamKeeper,
+        supervisor: StreamSupervisor,
         load: Callable[[], Configuration],
         problems: ProcessProblems | None = None,
         take: Callable[[ServiceSettings], object] = lambda _: None,
     ) -> None:
-        self._keeper = keeper
+        self._supervisor = supervisor
         self._load = load
         self._problems = problems or ProcessProblems()
         self._take = take
-        self._level = keeper.configuration.service.log_level
+        self._level = supervisor.configuration.service.log_level
         self._log = structlog.get_logger()
 
     async def reload(self) -> None:
@@ -51,8 +51,8 @@ class Reloading:
         except Exception as error:  # noqa: BLE001 - whatever is wrong with the file, the streams go on
             self._refuse(error_type_of(error), reason_of(error), exc_info=not isinstance(error, EfoError))
             return
-        changes = find_changes(self._keeper.configuration, found)
-        if self._keeper.is_draining:
+        changes = find_changes(self._supervisor.configuration, found)
+        if self._supervisor.is_draining:
             self._log.info("reload_ignored", message="the service is draining")
         elif changes.refused is not None:
             self._refuse("configuration", changes.refused)
@@ -78,7 +78,7 @@ class Reloading:
             self._problems.began("restart_needed", f"{', '.join(changes.process)}: {message}")
         else:
             self._problems.ended("restart_needed")
-        self._keeper.apply(changes)
+        self._supervisor.apply(changes)
         self._log.info(
             "reloaded",
             added=list(changes.added),

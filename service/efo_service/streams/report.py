@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from efo_service.streams.keeper import ReportsState, Stream, StreamKeeper
 from efo_service.streams.run import identity
+from efo_service.streams.supervisor import ReportsState, Stream, StreamSupervisor
 from efo_service.version import VERSION
 from efo_service.web.problems import LastError
 from efo_service.web.process_problems import ProcessProblems
@@ -20,28 +20,32 @@ from efo_service.web.status import Status
 
 
 class StreamsReport:
-    """The state of the streams of a keeper, and of the process. The service is ready while all streams are."""
+    """The state of the streams of a supervisor, and of the process. The service is ready while all streams are."""
 
-    def __init__(self, keeper: StreamKeeper, process: ProcessProblems | None = None) -> None:
-        self._keeper = keeper
+    def __init__(self, supervisor: StreamSupervisor, process: ProcessProblems | None = None) -> None:
+        self._supervisor = supervisor
         self._process = process or ProcessProblems()
 
     def obstacles(self) -> tuple[str, ...]:
         """Return why the service is not ready; empty if it is ready."""
         return tuple(
-            text for stream in self._keeper.configured() for text in self._told(stream, health_of(stream).obstacles())
+            text
+            for stream in self._supervisor.configured()
+            for text in self._told(stream, health_of(stream).obstacles())
         )
 
     def problems(self) -> tuple[str, ...]:
         """Return everything that is wrong, in sentences with their remedies; empty if nothing is."""
         of_streams = (
-            text for stream in self._keeper.configured() for text in self._told(stream, health_of(stream).problems())
+            text
+            for stream in self._supervisor.configured()
+            for text in self._told(stream, health_of(stream).problems())
         )
         return (*self._process.texts(), *of_streams)
 
     def readiness(self) -> Iterator[WorkerReadiness]:
         """Yield the readiness of each stream. Exporters' threads call it."""
-        for stream in self._keeper.configured():
+        for stream in self._supervisor.configured():
             if (settings := stream.wanted) is not None:
                 yield WorkerReadiness(
                     settings.kinesis.stream_name, settings.consumer.application, not health_of(stream).obstacles()
@@ -49,23 +53,23 @@ class StreamsReport:
 
     def status(self) -> dict[str, Any]:
         """Return the content of /status, as JSON values."""
-        statuses = {stream.name: _status(stream) for stream in self._keeper.configured()}
+        statuses = {stream.name: _status(stream) for stream in self._supervisor.configured()}
         errors = [msgspec.to_builtins(error) for error in self._process.last_errors()]
-        if not self._keeper.configuration.has_tables and len(statuses) == 1:
+        if not self._supervisor.configuration.has_tables and len(statuses) == 1:
             [status] = statuses.values()
             problems = [*self._process.texts(), *status.get("problems", ())]
             return {**status, "problems": problems, "last_errors": [*errors, *status.get("last_errors", ())]}
         return {
             "version": VERSION,
-            "worker_id": self._keeper.configuration.worker_id or "",
-            "draining": self._keeper.is_draining,
+            "worker_id": self._supervisor.configuration.worker_id or "",
+            "draining": self._supervisor.is_draining,
             "problems": list(self.problems()),
             "last_errors": errors,
             "streams": [{"name": name, **status} for name, status in statuses.items()],
         }
 
     def _told(self, stream: Stream, texts: tuple[str, ...]) -> Iterator[str]:
-        return (f"{stream.name}: {text}" if self._keeper.configuration.has_tables else text for text in texts)
+        return (f"{stream.name}: {text}" if self._supervisor.configuration.has_tables else text for text in texts)
 
 
 class _NotRunning:

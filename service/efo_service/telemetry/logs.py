@@ -73,12 +73,12 @@ from efo.events import (
     SubscriptionEnded,
     WorkerStarted,
 )
-from efo.foreign_errors import traceback_of
 from efo.identity import time_text
 from efo.model import Checkpoint, Position
 from efo.protocol.remedies import remedy
 from efo.telemetry.filtering import Filtering
 from efo.telemetry.outages import OutageBegan, OutageChange, OutageChanged, OutageEnded, Outages, Refused
+from efo.third_party_errors import traceback_of
 
 
 class _Worker:

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from efo.foreign_errors import reason_of
+from efo.third_party_errors import reason_of
 from efo_service.web.files import page_files, respond
 from efo_service.web.live.actions import Action, ActionRefusedError, Perform, perform_logged
 from efo_service.web.live.feed import Feed, TakeSnapshot

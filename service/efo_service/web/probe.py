@@ -8,8 +8,8 @@ from pathlib import Path
 from time import monotonic
 from typing import Final, NamedTuple
 
-from efo.foreign_errors import reason_of
 from efo.proxy import host_and_port
+from efo.third_party_errors import reason_of
 from efo_service.errors import UnavailableError
 from efo_service.web.tls import client_context
 

@@ -29,7 +29,7 @@ from prometheus_client import CollectorRegistry, Counter
 
 from efo.errors import error_type_of
 from efo.exception_groups import collapse_groups
-from efo.foreign_errors import reason_of
+from efo.third_party_errors import reason_of
 from efo_service.app import guard_of, take_tokens
 from efo_service.config.settings import ServiceSettings
 from efo_service.config.streams import Configuration

@@ -98,13 +98,13 @@ async def test_a_lease_that_nobody_reads_is_handed_over_at_once(
         async with open_worker(fake.kinesis(STREAM), store, settings(), worker_id="ann") as ann:
             nursery.start_soon(ann.run, processed.reader("ann"))
             await trio.sleep(5)
-            assert set(ann._keeper.held) == {parent, "child"}
+            assert set(ann._coordinator.held) == {parent, "child"}
             (row,) = [row for row in await store.list() if row.key == "child"]
             await store.request_handoff(row, "bob")
             await trio.sleep(1)
             (row,) = [row for row in await store.list() if row.key == "child"]
             assert row.holder == "bob"
-            assert set(ann._keeper.held) == {parent}
+            assert set(ann._coordinator.held) == {parent}
             ann.drain()
 
 

@@ -161,7 +161,7 @@ async def test_a_worker_that_was_suspended_does_not_create_deleted_child_leases_
         (parent,) = fake.open_shards(STREAM)
         async with open_reader(fake, store, seen, data) as consumer:
             await trio.sleep(1)
-            consumer._keeper.stop_acquiring()
+            consumer._coordinator.stop_acquiring()
             consumer._shard_sync._store = MemoryLeaseStore()  # so that its shard sync does not create them
             fake.split(STREAM, parent)
             await store.delete(parent)
@@ -303,8 +303,8 @@ async def test_leases_are_balanced_by_throughput(autojump_clock: trio.testing.Mo
                 for _ in range(80):  # it takes one lease first, and the others after new measurements 30 s later
                     fake.put(STREAM, "k", b"x" * 2000)
                     await trio.sleep(0.5)
-                assert set(first._keeper.held) == {busy}
-                assert len(other._keeper.held) == 5
+                assert set(first._coordinator.held) == {busy}
+                assert len(other._coordinator.held) == 5
 
 
 class TestDamagedLeases:

@@ -110,13 +110,13 @@ async def test_a_drain_releases_the_leases_before_the_keeper_stops(autojump_cloc
                 nursery.start_soon(consumer.run, reader)
                 await reader.reached(20)
                 consumer.drain()
-            # `run` has returned. The keeper, which releases the remaining leases when it stops, still runs.
+            # `run` has returned. The coordinator, which releases the remaining leases when it stops, still runs.
             assert [lease.owner for lease in await store.list()] == [None, None]
 
 
 @pytest.mark.scenario("G37")
 async def test_children_start_at_once_when_their_parent_is_finished(autojump_clock: Clock) -> None:
-    """Rule R2. In the same process, the children do not wait for the keeper's next lease scan."""
+    """Rule R2. In the same process, the children do not wait for the coordinator's next lease scan."""
     store, reader, observed = MemoryLeaseStore(), Reader(), TimedEvents()
     async with FakeKinesis() as fake:
         fake.create_stream(STREAM)

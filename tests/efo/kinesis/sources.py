@@ -12,6 +12,7 @@ import trio
 from efo.events import Event
 from efo.kinesis.connection_pool import ConnectionPool
 from efo.kinesis.missing_shards import MissingShards
+from efo.kinesis.pacing import SubscribePacer
 from efo.kinesis.polling.auto_source import AutoSource
 from efo.kinesis.polling.calls import PollCaller
 from efo.kinesis.polling.fan_out import FanOut
@@ -20,7 +21,6 @@ from efo.kinesis.registration import Registration
 from efo.kinesis.shard_source import ShardEnd, ShardSource
 from efo.kinesis.shard_subscription import ShardSubscription
 from efo.kinesis.subscribe_call import SubscribeCaller
-from efo.kinesis.subscribe_limiter import SubscribeLimiter
 from efo.model import Position
 from efo.testing import FakeKinesis, FakeSettings
 from efo.testing.faults.kinds import Refuse
@@ -43,7 +43,7 @@ class Sources:
         self._rng = random.Random(1)
         kinesis = fake.kinesis(STREAM)
         self.pool = ConnectionPool(kinesis.connect, address="fake", observer=self.seen.append)
-        self.limiter = SubscribeLimiter(100.0)
+        self.limiter = SubscribePacer(100.0)
         self.registration = Registration(kinesis.control_plane, "reader", self.seen.append, given)
         self.fan_out = FanOut(self.registration, retry_interval=retry_interval, observer=self.seen.append)
         self._missing = MissingShards(kinesis.control_plane)

@@ -16,7 +16,7 @@ from h2.settings import SettingCodes
 from efo.kinesis.aws.connector import Connector
 from efo.kinesis.connection import CONNECTION_WINDOW
 from efo.kinesis.connection_pool import ConnectionPool
-from efo.kinesis.subscribe_limiter import SubscribeLimiter
+from efo.kinesis.pacing import SubscribePacer
 from efo.model import Position
 from proofs.benchmarks.subscribed import STREAM, open_subscribed
 
@@ -131,7 +131,7 @@ async def test_the_subscribe_limiter_loses_no_call_when_cancelled_at_each_await(
     while was_cancelled:
         n += 1
         async with trio.open_nursery() as nursery:
-            limiter = SubscribeLimiter(2.0)
+            limiter = SubscribePacer(2.0)
             await nursery.start(limiter.run)
 
             async def acquire(limiter=limiter):

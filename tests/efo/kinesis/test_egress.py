@@ -219,7 +219,7 @@ async def test_each_way_to_consume_takes_the_setting_and_refuses_a_wrong_one(con
         await consuming(application="a", **WRONG)
 
 
-def test_each_door_takes_the_setting_and_refuses_a_wrong_one(tmp_path, aws_environment):
+def test_each_surface_takes_the_setting_and_refuses_a_wrong_one(tmp_path, aws_environment):
     aws_environment.chdir(tmp_path)
 
     async def aio():

@@ -26,10 +26,10 @@ from efo.errors import (
     TransportError,
 )
 from efo.events import DeliveryBlocked, EventReceived, SubscribeAttempted, SubscriptionEnded
+from efo.kinesis.pacing import SubscribePacer
 from efo.kinesis.response_stream import ResponseStream
 from efo.kinesis.shard_subscription import ShardEnd, ShardSubscription, end_reason
 from efo.kinesis.subscribe_call import EventStream
-from efo.kinesis.subscribe_limiter import SubscribeLimiter
 from efo.model import ChildShard, HashKeyRange, Position, PositionType, Record
 from efo.protocol.eventstream import encode
 from efo.protocol.messages import SubscribeToShardEvent
@@ -193,7 +193,7 @@ def reported():
 
 @pytest.fixture
 async def subscribe(nursery, reported):
-    limiter = SubscribeLimiter(1000.0)
+    limiter = SubscribePacer(1000.0)
     await nursery.start(limiter.run)
 
     async def diagnose(error):

@@ -8,7 +8,7 @@ import trio
 from efo.errors import LeaseLostError, LeaseStoreUnavailableError
 from efo.events import LeaseLost, LeasesCounted, LeaseStoreCalled
 from efo.exception_groups import collapse_groups
-from efo.leases.keeper import LeaseKeeper
+from efo.leases.coordinator import LeaseCoordinator
 from efo.leases.stores.memory import MemoryLeaseStore
 from efo.leases.writes import write_each
 from efo.model import Checkpoint, Lease
@@ -60,7 +60,7 @@ class FaultyStore:
 
 
 class Worker:
-    """A keeper and a reader of its leases. The reader releases a lease `release_delay` seconds after it is requested.
+    """A coordinator and a reader of its leases, which releases a lease `release_delay` seconds after a request.
 
     `release_delay` None: it never releases a lease.
     """
@@ -73,7 +73,7 @@ class Worker:
         self.stolen_at = {}
         self.changes = 0
         self.changed = trio.Event()
-        self.keeper = LeaseKeeper(self.store, name, observer=self._observe, on_change=self._count, **options)
+        self.coordinator = LeaseCoordinator(self.store, name, observer=self._observe, on_change=self._count, **options)
         self._scope = trio.CancelScope()
         self._ended = trio.Event()
 
@@ -91,13 +91,13 @@ class Worker:
         with self._scope, collapse_groups():
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._release_requested, nursery)
-                await self.keeper.run()
+                await self.coordinator.run()
         self._ended.set()
 
     async def _release_requested(self, nursery):
         started = set()
         while True:
-            for held in list(self.keeper.held.values()):
+            for held in list(self.coordinator.held.values()):
                 if held.handoff_requested.is_set() and held not in started and self.release_delay is not None:
                     started.add(held)
                     nursery.start_soon(self._release, held)
@@ -120,11 +120,11 @@ class Worker:
 
     @property
     def keys(self):
-        return set(self.keeper.held)
+        return set(self.coordinator.held)
 
     @property
     def reading(self):
-        return {key for key, held in self.keeper.held.items() if held not in self.releasing}
+        return {key for key, held in self.coordinator.held.items() if held not in self.releasing}
 
     @property
     def losses(self):

@@ -36,13 +36,13 @@ async def test_the_new_owner_starts_at_the_last_checkpoint_of_the_holder(autojum
     await trio.sleep(2)
     lease = await lease_in_handoff(fleet)
     assert (lease.owner, lease.checkpoint_owner) == ("bob", "ann")
-    held = ann.keeper.held[lease.key]
+    held = ann.coordinator.held[lease.key]
     assert held.handoff_requested.is_set()
     assert bob.keys == set()
     await held.checkpoint(Checkpoint("7"))  # the holder may still checkpoint
     await trio.sleep(5)
     assert (ann.keys | bob.keys, bob.keys) == ({"s0", "s1"}, {lease.key})
-    assert bob.keeper.held[lease.key].lease.checkpoint == Checkpoint("7")
+    assert bob.coordinator.held[lease.key].lease.checkpoint == Checkpoint("7")
     assert ann.losses == [(lease.key, "handed_over")]
     assert operations(bob, "take", "steal", "request_handoff") == ["request_handoff", "take"]
 
@@ -52,15 +52,15 @@ async def test_a_holder_sees_the_request_at_its_next_renewal_without_a_lease_sca
     ann = fleet.start("ann", release_delay=None, scan_interval=1000)
     await trio.sleep(5)
     await fleet.store.request_handoff((await fleet.rows())["s0"], "bob")
-    assert not ann.keeper.held["s0"].handoff_requested.is_set()
+    assert not ann.coordinator.held["s0"].handoff_requested.is_set()
     await trio.sleep(10 / 3)
-    assert ann.keeper.held["s0"].handoff_requested.is_set()
+    assert ann.coordinator.held["s0"].handoff_requested.is_set()
 
 
 async def test_the_holder_keeps_its_other_leases_after_one_hand_off(autojump_clock, fleet, ann):
     fleet.start("bob")
     await trio.sleep(100)
-    assert [held.handoff_requested.is_set() for held in ann.keeper.held.values()] == [False]
+    assert [held.handoff_requested.is_set() for held in ann.coordinator.held.values()] == [False]
 
 
 @pytest.mark.scenario("G32")
@@ -222,10 +222,10 @@ async def test_a_worker_that_stops_releases_a_lease_that_was_released_for_it(aut
     bob = fleet.start("bob", scan_interval=100)
     await trio.sleep(2)
     lease = await lease_in_handoff(fleet)
-    ann.keeper.stop_acquiring()
+    ann.coordinator.stop_acquiring()
     await trio.sleep(5)
     assert (await fleet.rows())[lease.key].holder == "bob"
-    bob.keeper.stop_acquiring()
+    bob.coordinator.stop_acquiring()
     await trio.testing.wait_all_tasks_blocked()
     assert (await fleet.rows())[lease.key].owner is None
 
@@ -235,7 +235,7 @@ async def test_a_finished_shard_is_not_handed_over(autojump_clock, fleet, ann):
     bob = fleet.start("bob")
     await trio.sleep(2)
     lease = await lease_in_handoff(fleet)
-    await ann.keeper.held[lease.key].checkpoint(Checkpoint.SHARD_END)
+    await ann.coordinator.held[lease.key].checkpoint(Checkpoint.SHARD_END)
     await trio.sleep(100)
     assert bob.keys == set()
     assert (await fleet.rows())[lease.key].is_finished
@@ -291,7 +291,7 @@ async def test_a_stale_lease_scan_does_not_forget_a_request(autojump_clock, flee
         scans += 1
         return stale if scans == 2 else await fleet.store.list()
 
-    bob.keeper._store.list = list_stale_once
+    bob.coordinator._store.list = list_stale_once
     async with trio.open_nursery() as nursery:
         nursery.start_soon(bob.run)
         await trio.sleep(2.1)

@@ -23,7 +23,7 @@ async def ann(fleet):
 
 @pytest.fixture
 def held(ann):
-    return ann.keeper.held["s0"]
+    return ann.coordinator.held["s0"]
 
 
 async def test_a_lease_is_renewed_three_times_per_failover_time(autojump_clock, fleet, ann):
@@ -91,10 +91,10 @@ async def test_a_time_that_is_unknown_leaves_the_one_before(autojump_clock, flee
 async def test_a_renewal_notes_the_stream_in_a_row_that_does_not_name_it(autojump_clock, fleet, ann, held):
     await trio.sleep(10)
     assert (await fleet.rows())["s0"].stream_created_at is None
-    ann.keeper.stream_created_at = 1000.0
+    ann.coordinator.stream_created_at = 1000.0
     await trio.sleep(5)
     assert (await fleet.rows())["s0"].stream_created_at == 1000.0
-    ann.keeper.stream_created_at = 2000.0  # what a row says is not changed: the shard sync refuses it
+    ann.coordinator.stream_created_at = 2000.0  # what a row says is not changed: the shard sync refuses it
     await trio.sleep(5)
     assert (await fleet.rows())["s0"].stream_created_at == 1000.0
 
@@ -161,7 +161,7 @@ async def test_after_a_long_outage_the_lease_is_taken_at_the_first_scan(autojump
     ann.store.faults.clear()
     await trio.sleep(1)
     assert ann.keys == {"s0"}
-    assert ann.keeper.held["s0"] is not held
+    assert ann.coordinator.held["s0"] is not held
 
 
 @pytest.mark.scenario("G21")
@@ -287,7 +287,7 @@ async def test_a_released_lease_is_taken_again_at_the_next_scan(autojump_clock, 
 
 
 async def test_a_released_lease_has_no_owner(autojump_clock, fleet, ann, held):
-    ann.keeper.stop_acquiring()
+    ann.coordinator.stop_acquiring()
     await held.release()
     assert held.lost.is_set()
     assert ann.losses == [("s0", "released")]
@@ -373,14 +373,14 @@ async def test_progress_is_saved_within_the_checkpoint_interval(autojump_clock, 
     ann = fleet.start("ann", failover_seconds=100.0, checkpoint_seconds=2.0)
     await trio.testing.wait_all_tasks_blocked()
     readers = {key: Reader() for key in ann.keys}
-    for key, held in ann.keeper.held.items():
+    for key, held in ann.coordinator.held.items():
         held.reader = readers[key]
     for number in range(100):
         for key in ("s0", "s1"):
             readers[key].ack(number)
             await trio.sleep(2.4)
-            assert ann.keeper.held[key].lease.checkpoint == Checkpoint(str(number))
-    assert ann.keeper.held["s2"].lease.counter < 20
+            assert ann.coordinator.held[key].lease.checkpoint == Checkpoint(str(number))
+    assert ann.coordinator.held["s2"].lease.counter < 20
 
 
 async def test_progress_without_records_is_saved_rarely_after_the_first_time(autojump_clock, fleet, ann, held):
@@ -401,7 +401,7 @@ async def test_idle_shards_are_checkpointed_every_150_to_300_s_and_not_together(
     worker = fleet.start("ann")
     await trio.sleep(1)
     readers = {}
-    for key, held in worker.keeper.held.items():
+    for key, held in worker.coordinator.held.items():
         readers[key] = held.reader = Reader(Checkpoint("0"))
     saved_at = {key: [] for key in readers}
     for number in range(1, 1500):
@@ -435,7 +435,7 @@ async def test_a_long_checkpoint_interval_is_kept(autojump_clock, fleet):
     await fleet.create(1)
     ann = fleet.start("ann", checkpoint_seconds=60.0)
     await trio.testing.wait_all_tasks_blocked()
-    held = ann.keeper.held["s0"]
+    held = ann.coordinator.held["s0"]
     held.reader = Reader()
     for number in range(600):
         held.reader.ack(number)
@@ -466,7 +466,7 @@ async def test_many_leases_are_renewed_in_few_batches(autojump_clock, fleet):
     fleet.store = Store()
     await fleet.create(500)
     worker = fleet.make_worker("ann")
-    worker.keeper = type(worker.keeper)(fleet.store, "ann")
+    worker.coordinator = type(worker.coordinator)(fleet.store, "ann")
     async with trio.open_nursery() as nursery:
         nursery.start_soon(worker.run)
         await trio.sleep(1)

@@ -13,12 +13,12 @@ async def test_the_former_held_lease_cannot_write_after_the_lease_is_regained(au
     await fleet.create(1)
     ann = fleet.start("ann")
     await trio.testing.wait_all_tasks_blocked()
-    former = ann.keeper.held["s0"]
+    former = ann.coordinator.held["s0"]
     (row,) = await fleet.store.list()
     await fleet.store.take(row, "bob")  # bob never renews it
     await former.lost.wait()
     await trio.sleep(15)
-    current = ann.keeper.held["s0"]
+    current = ann.coordinator.held["s0"]
     assert current is not former
     await current.checkpoint(Checkpoint("20"))
     for write in (lambda: former.checkpoint(Checkpoint("10")), lambda: former.save_children(("a",))):
@@ -34,7 +34,7 @@ async def test_a_failed_write_does_not_change_the_held_lease(autojump_clock, fle
     await fleet.create(1)
     ann = fleet.start("ann")
     await trio.testing.wait_all_tasks_blocked()
-    held = ann.keeper.held["s0"]
+    held = ann.coordinator.held["s0"]
     await held.checkpoint(Checkpoint("1"))
     lease = held.lease
     ann.store.faults["*"] = "down"

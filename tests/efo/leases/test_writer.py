@@ -206,7 +206,7 @@ async def test_writes_are_performed_one_by_one_while_the_task_does_not_run(autoj
 
 
 async def test_writes_are_performed_one_by_one_after_the_task_has_ended(autojump_clock, store, events):
-    """The keeper's leases may still be checkpointed then, for example by a shard that is being cancelled."""
+    """The coordinator's leases may still be checkpointed then, for example by a shard that is being cancelled."""
     writer = LeaseWriter(store, 10.0, events.append)
     async with trio.open_nursery() as nursery:
         await nursery.start(writer.run)

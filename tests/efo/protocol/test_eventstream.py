@@ -14,7 +14,7 @@ from efo.protocol.eventstream import (
     MAX_HEADERS,
     MAX_HEADERS_LENGTH,
     MAX_MESSAGE_LENGTH,
-    Decoder,
+    EventStreamDecoder,
     EventStreamMessage,
     encode,
 )
@@ -46,7 +46,7 @@ def wire(name):
 
 def decode(*pieces):
     """Decode these pieces one by one and return all messages."""
-    decoder = Decoder()
+    decoder = EventStreamDecoder()
     messages = []
     for piece in pieces:
         decoder.receive_data(piece)
@@ -97,7 +97,7 @@ class TestKnownFrames:
 
 
 def test_a_decoded_message_does_not_change_when_more_data_arrives():
-    decoder = Decoder()
+    decoder = EventStreamDecoder()
     decoder.receive_data(frame(payload=b"first"))
     [message] = decoder.messages()
     decoder.receive_data(frame(payload=b"second"))
@@ -106,7 +106,7 @@ def test_a_decoded_message_does_not_change_when_more_data_arrives():
 
 
 def test_a_frame_that_arrives_as_a_whole_is_not_copied():
-    decoder = Decoder()
+    decoder = EventStreamDecoder()
     data = frame(payload=b"first") + frame(payload=b"second")
     decoder.receive_data(data)
     assert [message.payload.obj is data for message in decoder.messages()] == [True, True]
@@ -118,7 +118,7 @@ def test_each_message_has_its_own_headers():
 
 
 def test_data_may_arrive_during_an_iteration():
-    decoder = Decoder()
+    decoder = EventStreamDecoder()
     decoder.receive_data(b"".join(frame(payload=bytes([n])) for n in range(3)))
     messages = decoder.messages()
     first = next(messages)
@@ -127,7 +127,7 @@ def test_data_may_arrive_during_an_iteration():
 
 
 def test_a_new_iteration_continues_after_an_abandoned_one():
-    decoder = Decoder()
+    decoder = EventStreamDecoder()
     decoder.receive_data(frame(payload=b"0") + frame(payload=b"1"))
     abandoned = decoder.messages()
     assert bytes(next(abandoned).payload) == b"0"
@@ -236,7 +236,7 @@ def test_damage_to_each_part_is_a_checksum_error(at, text):
 
 
 def test_no_message_is_decoded_after_an_error():
-    decoder = Decoder()
+    decoder = EventStreamDecoder()
     damaged = bytearray(wire("an event"))
     damaged[-1] ^= 1
     decoder.receive_data(wire("empty") + damaged + wire("empty"))
@@ -274,7 +274,7 @@ def test_a_flipped_bit_never_yields_a_wrong_message(sent, bit, cuts):
     data = b"".join(encode(*message) for message in sent)
     damaged = bytearray(data)
     damaged[bit // 8 % len(data)] ^= 1 << bit % 8
-    decoder = Decoder()
+    decoder = EventStreamDecoder()
     received = []
     with pytest.raises((ChecksumError, FrameError)):  # noqa: PT012 - the messages before the error are checked too
         for piece in split(bytes(damaged), cuts):
@@ -293,7 +293,7 @@ def test_botocore_decodes_encoded_messages(sent):
 
 
 def test_only_an_incomplete_message_is_buffered():
-    decoder = Decoder()
+    decoder = EventStreamDecoder()
     data = b"".join(frame(payload=bytes(1000)) for _ in range(50))
     for at in range(0, len(data), 777):
         decoder.receive_data(data[at : at + 777])
@@ -304,7 +304,7 @@ def test_only_an_incomplete_message_is_buffered():
 
 @pytest.mark.parametrize("damage", [b"", b"\0\0\0\x11" + bytes(12)], ids=["after the last message", "after damage"])
 def test_received_bytes_are_not_kept(damage):
-    decoder, received = Decoder(), bytearray(frame(payload=b"0") + frame(payload=b"1") + damage)
+    decoder, received = EventStreamDecoder(), bytearray(frame(payload=b"0") + frame(payload=b"1") + damage)
     decoder.receive_data(memoryview(received))
     assert [bytes(decoder.next_message().payload) for _ in range(2)] == [b"0", b"1"]
     if damage:
@@ -314,7 +314,7 @@ def test_received_bytes_are_not_kept(damage):
 
 
 def test_a_message_that_is_too_long_is_rejected_and_not_buffered():
-    decoder = Decoder()
+    decoder = EventStreamDecoder()
     decoder.receive_data(prelude(MAX_MESSAGE_LENGTH + 1, 0) + bytes(1000))
     with pytest.raises(FrameError):
         list(decoder.messages())

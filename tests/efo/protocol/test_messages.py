@@ -17,7 +17,7 @@ from efo.errors import (
     ThrottledError,
 )
 from efo.model import MAX_SEQUENCE_DIGITS, ChildShard, HashKeyRange, Record
-from efo.protocol.eventstream import Decoder, EventStreamMessage, encode
+from efo.protocol.eventstream import EventStreamDecoder, EventStreamMessage, encode
 from efo.protocol.messages import SubscribeToShardEvent, parse_error_response, parse_message
 
 EVENT_HEADERS = {
@@ -126,7 +126,7 @@ class TestEvents:
     def test_a_record_of_ten_mebibytes_is_parsed(self):
         data = bytes(range(256)) * (10 * 1024 * 1024 // 256)
         sent = record(Data=base64.b64encode(data).decode())
-        decoder = Decoder()
+        decoder = EventStreamDecoder()
         decoder.receive_data(encode(EVENT_HEADERS, event(Records=[sent], **CONTINUATION).payload))
         [message] = decoder.messages()
         assert parse_message(message).records[0].data == data

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 import trio
 
-from efo.protocol.eventstream import Decoder, EventStreamMessage
+from efo.protocol.eventstream import EventStreamDecoder, EventStreamMessage
 from efo.testing import FakeKinesis, FakeSettings
 from efo.testing.server.dispatch import Request, Service
 from efo.testing.state.core import Core
@@ -34,7 +34,7 @@ class Call:
         self.messages: deque[EventStreamMessage] = deque()
         self.ended = False
         self.reset: int | None = None
-        self._decoder = Decoder()
+        self._decoder = EventStreamDecoder()
 
     @property
     def fields(self) -> dict[str, str]:

@@ -98,7 +98,7 @@ async def test_splits_outlive_a_consumer(autojump_clock):
     assert await consume(stream) == [b"3"]
 
 
-def test_the_doors_of_asyncio_and_of_synchronous_code_see_the_same_stream():
+def test_the_surfaces_of_asyncio_and_of_synchronous_code_see_the_same_stream():
     async def put(stream: InMemoryStream) -> None:
         async with efo.aio.open_producer(stream.open()) as producer:
             await producer.put(b"1", "a")

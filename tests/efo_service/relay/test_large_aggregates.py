@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 import trio
 
-from efo.consumer.deaggregation import Deaggregator
+from efo.consumer.deaggregator import Deaggregator
 from efo.events import Event
 from efo.model import MAX_HASH_KEY, Batch, Checkpoint, Record
 from efo.protocol.aggregate_message import serialize

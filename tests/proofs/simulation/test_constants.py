@@ -13,7 +13,7 @@ from random import Random
 
 import pytest
 
-from efo.consumer import deaggregation
+from efo.consumer import deaggregator
 from proofs.simulation.constants import FIXED, PERTURBED, choose, perturbed
 from proofs.simulation.plan import plan
 from proofs.simulation.run import run
@@ -128,9 +128,9 @@ def test_a_world_runs_with_its_constants(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_worlds_find_a_defect_that_only_another_value_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     """The defect: each part of an event with aggregates counts as its last one. No world has 10,000 user records."""
-    name = "efo.consumer.deaggregation.MAX_RECORDS"
-    part = deaggregation.EventPart
-    monkeypatch.setattr(deaggregation, "EventPart", lambda records, is_last: part(records, is_last=True))  # noqa: ARG005
+    name = "efo.consumer.deaggregator.MAX_RECORDS"
+    part = deaggregator.EventPart
+    monkeypatch.setattr(deaggregator, "EventPart", lambda records, is_last: part(records, is_last=True))  # noqa: ARG005
     seeds = (8, *range(200))  # that world shows it today, and is a small one
     seed = next(s for s in seeds if name in dict(plan(s).constants) and run(s).problems)
     monkeypatch.setattr("proofs.simulation.run.plan", lambda seed: replace(plan(seed), constants=()))

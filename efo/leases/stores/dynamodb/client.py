@@ -26,9 +26,9 @@ from efo.errors import (
     LeaseStoreCorruptError,
     LeaseStoreUnavailableError,
 )
-from efo.foreign_errors import chain_of, reason_of
 from efo.protocol.service_errors import service_error
 from efo.proxy import Proxy, default_proxies, find_proxy
+from efo.third_party_errors import chain_of, reason_of
 
 ATTEMPTS: Final = 3
 """How often botocore tries a call that is throttled, fails with a 5xx status or loses its connection ("standard")."""

@@ -15,7 +15,6 @@ from types import TracebackType
 from typing import Final, Self
 
 from efo.errors import ConfigurationError, EfoError, LeaseStoreCorruptError, LeaseStoreUnavailableError
-from efo.foreign_errors import reason_of
 from efo.leases import transitions
 from efo.leases.inspection import Inspection, streams_of
 from efo.leases.known_rows import KnownRows
@@ -28,6 +27,7 @@ from efo.leases.stores.dynamodb.table import NewTable, denied_writes, inspect, p
 from efo.leases.stores.dynamodb.worker_metrics import WorkerMetrics
 from efo.leases.writes import LeaseWrite, SettleWrite, write_each
 from efo.model import Checkpoint, Lease
+from efo.third_party_errors import reason_of
 
 __all__ = ["DynamoDbLeaseStore", "NewTable"]
 

@@ -22,10 +22,10 @@ from efo.errors import (
     LeaseStoreLockedError,
     LeaseStoreUnavailableError,
 )
-from efo.foreign_errors import reason_of
 from efo.leases.inspection import Inspection
 from efo.leases.stores.postgres.schema import inspect, prepare
 from efo.leases.stores.postgres.sessions import Session
+from efo.third_party_errors import reason_of
 
 _T = TypeVar("_T")
 

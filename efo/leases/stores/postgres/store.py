@@ -23,7 +23,6 @@ from efo.errors import (
     LeaseStoreCorruptError,
     LeaseStoreUnavailableError,
 )
-from efo.foreign_errors import reason_of
 from efo.leases.inspection import Inspection
 from efo.leases.known_rows import KnownRows
 from efo.leases.lease_row import COLUMN_NAMES, LeaseRow
@@ -32,6 +31,7 @@ from efo.leases.scope import LeaseScope
 from efo.leases.stores.drivers import driver_of
 from efo.leases.writes import LeaseWrite, row_after
 from efo.model import Lease
+from efo.third_party_errors import reason_of
 
 if TYPE_CHECKING:
     import psycopg

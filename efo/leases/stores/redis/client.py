@@ -29,8 +29,8 @@ from efo.errors import (
     LeaseStoreFullError,
     LeaseStoreUnavailableError,
 )
-from efo.foreign_errors import reason_of
 from efo.proxy import host_and_port
+from efo.third_party_errors import reason_of
 
 _T = TypeVar("_T")
 

@@ -18,7 +18,6 @@ import msgspec
 
 from efo.arn import parse_stream
 from efo.errors import ConfigurationError, LeaseError, LeaseStoreCorruptError, LeaseStoreUnavailableError
-from efo.foreign_errors import reason_of
 from efo.leases.inspection import Inspection, streams_of
 from efo.leases.known_rows import KnownRows
 from efo.leases.lease_row import LeaseRow
@@ -27,6 +26,7 @@ from efo.leases.scope import LeaseScope
 from efo.leases.stores.drivers import driver_of
 from efo.leases.writes import LeaseWrite, row_after
 from efo.model import Lease
+from efo.third_party_errors import reason_of
 
 _T = TypeVar("_T")
 

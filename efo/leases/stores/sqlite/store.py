@@ -33,7 +33,6 @@ from efo.errors import (
     LeaseStoreLockedError,
     LeaseStoreUnavailableError,
 )
-from efo.foreign_errors import reason_of
 from efo.leases.inspection import Inspection
 from efo.leases.known_rows import KnownRows
 from efo.leases.lease_row import COLUMN_NAMES, LeaseRow
@@ -42,6 +41,7 @@ from efo.leases.scope import LeaseScope
 from efo.leases.stores.sqlite.schema import inspect, prepare
 from efo.leases.writes import LeaseWrite, row_after
 from efo.model import Lease
+from efo.third_party_errors import reason_of
 
 _T = TypeVar("_T")
 _Value = str | int | float | bytes | None

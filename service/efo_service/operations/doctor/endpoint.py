@@ -17,13 +17,13 @@ import trio
 from efo.aws.role import AssumedRole
 from efo.errors import TransportError
 from efo.exception_groups import collapse_groups
-from efo.foreign_errors import reason_of
 from efo.kinesis.aws.client import credential_provider, endpoint_of
 from efo.kinesis.aws.connector import Connector
 from efo.kinesis.aws.endpoint import Endpoint
 from efo.kinesis.client import Connect
 from efo.kinesis.connection_pool import ConnectionPool
 from efo.proxy import find_proxy
+from efo.third_party_errors import reason_of
 from efo.tls import TlsStream
 from efo_service.exit_codes import Exit
 from efo_service.operations.doctor.outcomes import Outcome, failed, not_tested, passed

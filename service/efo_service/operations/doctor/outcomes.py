@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from efo.exception_groups import leaf_exceptions
-from efo.foreign_errors import reason_of
+from efo.third_party_errors import reason_of
 from efo_service.exit_codes import Exit, code_of
 
 Result = Literal["passed", "failed", "not tested"]

@@ -16,7 +16,6 @@ import trio
 
 from efo.errors import EfoError
 from efo.exception_groups import collapse_groups
-from efo.foreign_errors import reason_of
 from efo.kinesis.control_plane import ControlPlane
 from efo.model import Checkpoint, Lease, Position, Record, Shard
 from efo.protocol.aggregation import AggregateMode, HashRangeFilter, is_aggregate
@@ -24,6 +23,7 @@ from efo.protocol.backoff import Backoff
 from efo.protocol.deaggregation import expand
 from efo.protocol.lineage import ancestor_ranges
 from efo.retrying import retry
+from efo.third_party_errors import reason_of
 from efo_service.operations.migration.layout import Mark
 
 _T = TypeVar("_T")

@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from efo.foreign_errors import reason_of
 from efo.model import Lease, Shard
+from efo.third_party_errors import reason_of
 from efo_service.operations.migration.items import number, text
 from efo_service.operations.migration.layout import (
     Found,

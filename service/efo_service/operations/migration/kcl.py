@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from efo.errors import ConfigurationError
-from efo.foreign_errors import reason_of
 from efo.leases.stores.dynamodb.items import KEY, ItemCodec, attributes
 from efo.model import Lease, Shard
+from efo.third_party_errors import reason_of
 from efo_service.operations.migration.layout import Found, OtherStream, Row, RowError, Scope, read_shard_id
 
 _STREAM = "streamName"

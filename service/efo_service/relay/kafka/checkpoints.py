@@ -20,10 +20,10 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # by its type hints alone
 
 from efo.errors import ConfigurationError, StreamRecreatedError
-from efo.foreign_errors import reason_of
 from efo.identity import created_text, recreated
 from efo.model import Checkpoint
 from efo.protocol.identity import are_same
+from efo.third_party_errors import reason_of
 from efo_service.relay.files import parse_json
 from efo_service.relay.kafka.client import Config
 from efo_service.relay.kafka.errors import KafkaCheckpointError, KafkaUnavailableError, kafka_errors, translated

@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from efo.errors import ConfigurationError, InvalidValueError, StreamRecreatedError
-from efo.foreign_errors import reason_of
 from efo.identity import created_text, recreated
 from efo.model import Checkpoint
 from efo.protocol.identity import are_same
+from efo.third_party_errors import reason_of
 from efo_service.relay.doubt import read_again
 from efo_service.relay.errors import (
     LogError,

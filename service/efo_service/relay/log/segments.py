@@ -29,8 +29,8 @@ import pyarrow.ipc
 from zlib_ng.zlib_ng import crc32
 
 from efo.errors import ConfigurationError
-from efo.foreign_errors import reason_of
 from efo.model import Checkpoint
+from efo.third_party_errors import reason_of
 from efo_service.relay.doubt import read_again
 from efo_service.relay.errors import (
     LogOwnerError,

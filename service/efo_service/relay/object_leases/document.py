@@ -16,9 +16,9 @@ from typing import Final
 import msgspec
 
 from efo.errors import ConfigurationError, LeaseStoreCorruptError
-from efo.foreign_errors import reason_of
 from efo.leases.lease_row import LeaseRow
 from efo.model import Lease
+from efo.third_party_errors import reason_of
 
 FORMAT_VERSION: Final = 2
 """Since 2, a lease has fields that an efo which knows only 1 refuses. Both are read."""

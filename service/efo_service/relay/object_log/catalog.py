@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from efo.foreign_errors import reason_of
 from efo.model import Checkpoint
+from efo.third_party_errors import reason_of
 from efo_service.relay.doubt import read_again
 from efo_service.relay.errors import LogError, LogIncompleteError, TopicNotFoundError
 from efo_service.relay.log.catalog import (

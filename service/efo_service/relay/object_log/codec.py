@@ -23,8 +23,8 @@ from msgspec import Meta
 from zlib_ng.zlib_ng import crc32
 
 from efo.errors import ConfigurationError, InvalidValueError
-from efo.foreign_errors import reason_of
 from efo.model import Checkpoint
+from efo.third_party_errors import reason_of
 from efo_service.relay.errors import LogOwnerError, LogVersionError, SegmentCorruptError
 from efo_service.relay.files import whole_number
 from efo_service.relay.log.segments import SCHEMA

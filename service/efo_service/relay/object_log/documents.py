@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from efo.foreign_errors import reason_of
+from efo.third_party_errors import reason_of
 from efo_service.relay.doubt import read_again
 from efo_service.relay.errors import LogError, LogVersionError, StoreUnavailableError
 from efo_service.relay.files import parse_json, whole_number

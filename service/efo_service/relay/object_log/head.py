@@ -16,8 +16,8 @@ from typing import Final
 import msgspec
 
 from efo.errors import ConfigurationError, InvalidValueError
-from efo.foreign_errors import reason_of
 from efo.model import Checkpoint
+from efo.third_party_errors import reason_of
 from efo_service.relay.errors import LogError, LogVersionError
 from efo_service.relay.object_log.codec import FORMAT_VERSION, Header, Number, checkpoint
 

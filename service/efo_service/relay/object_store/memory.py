@@ -27,7 +27,7 @@ was lost, and the request is done later (`MemoryStore.arrive`)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class StoreStep:
     """A request that is about to be made, or was made. `number`: counts the requests of the store."""
 
     number: int
@@ -57,7 +57,7 @@ class MemoryStore:
         self.objects: dict[str, _Object] = {}
         self.fault: Callable[[Operation, str], Fault | None] = lambda _operation, _key: None
         self.spoil: Callable[[str, bytes], bytes] = lambda _key, content: content
-        self.on_step: Callable[[Step], None] = lambda _step: None
+        self.on_step: Callable[[StoreStep], None] = lambda _step: None
         self.requests = 0
         self._generation = [0]
         self._late: list[Callable[[], object]] = []
@@ -150,14 +150,14 @@ class MemoryStore:
         fault = self.fault(operation, key)
         if fault == "refused":
             raise StoreUnavailableError(f"{self.name}: {operation} {key}: 503 Slow Down")
-        self.on_step(Step(number, operation, key, is_done=False))
+        self.on_step(StoreStep(number, operation, key, is_done=False))
         if fault == "late":
             self._late.append(partial(self._locked, work))
         else:
             try:
                 result = self._locked(work)
             finally:
-                self.on_step(Step(number, operation, key, is_done=True))
+                self.on_step(StoreStep(number, operation, key, is_done=True))
         if fault is not None:
             raise StoreUnavailableError(f"{self.name}: {operation} {key}: no answer")
         return result

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.request import getproxies
 
 from efo.errors import ConfigurationError
-from efo.foreign_errors import reason_of
 from efo.proxy import environment_proxy, parse_proxy
+from efo.third_party_errors import reason_of
 from efo_service.errors import UnavailableError
 from efo_service.relay.errors import StoreDeniedError, StoreError, StoreUnavailableError
 from efo_service.relay.object_store.store import (

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from efo.deserializers.many import Layer
 from efo.errors import ConfigurationError
-from efo.foreign_errors import reason_of
+from efo.third_party_errors import reason_of
 from efo_service.spark.errors import SparkError
 from efo_service.spark.pipeline.unwrapping import PLAIN, unwrap
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from efo.errors import ConfigurationError
-from efo.foreign_errors import reason_of
+from efo.third_party_errors import reason_of
 from efo_service.spark.source.offsets import TopicPartition, parse_assignment
 
 OPTIONS: Final = ("subscribe", "subscribePattern", "assign")

@@ -174,7 +174,7 @@ async def test_a_version_that_is_unknown_is_refused(package):
         await run(stream_of(b"1"), recorder(package, [], version=4), lambda: False)
 
 
-def test_other_doors_do_not_take_them(package):
+def test_other_surfaces_do_not_take_them(package):
     with pytest.raises(ConfigurationError, match=r"efo\.sync\.RecordProcessor"):
         efo.sync.ProcessorReader(recorder(package, []))
 

@@ -18,7 +18,7 @@ import trio
 from h2.errors import ErrorCodes
 
 from efo.errors import ChecksumError, FrameError
-from efo.protocol.eventstream import Decoder
+from efo.protocol.eventstream import EventStreamDecoder
 from efo.testing import ALWAYS, FakeKinesis, FakeSettings, FaultScript, When
 from efo.testing.faults.kinds import (
     BitFlip,
@@ -84,7 +84,7 @@ class Observation:
 
     @property
     def messages(self):
-        decoder = Decoder()
+        decoder = EventStreamDecoder()
         decoder.receive_data(self.body)
         return list(decoder.messages())
 
@@ -290,7 +290,7 @@ async def test_window_and_frame_size_faults_are_protocol_errors(observe, autojum
 
 async def test_truncate_ends_the_stream_within_a_message(observe, autojump_clock):
     observed = await observe(Truncate(), When(nth=2))
-    decoder = Decoder()
+    decoder = EventStreamDecoder()
     decoder.receive_data(observed.body)
     assert len(list(decoder.messages())) == 2
     assert decoder.pending > 0

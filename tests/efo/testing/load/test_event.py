@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from efo.protocol.eventstream import Decoder
+from efo.protocol.eventstream import EventStreamDecoder
 from efo.protocol.messages import parse_message
 from efo.testing.load.event import EventTemplate, RecordTemplate
 
@@ -16,7 +16,7 @@ EVENTS = st.tuples(HIGHS, st.integers(0, 9_999_999_999_999).map(lambda n: n / 10
 
 def read(message):
     """Parse one message. The decoder checks both CRCs."""
-    decoder = Decoder()
+    decoder = EventStreamDecoder()
     decoder.receive_data(message)
     (decoded,) = decoder.messages()
     assert decoder.pending == 0
@@ -49,7 +49,7 @@ def test_rendering_an_event_does_not_change_earlier_events():
 
 
 def test_an_event_has_the_members_of_the_service():
-    decoder = Decoder()
+    decoder = EventStreamDecoder()
     decoder.receive_data(EventTemplate(RECORDS[:1], "1" * 28).render("1" * 28, 1_767_225_600.5, 3))
     (message,) = decoder.messages()
     assert message.headers[":event-type"] == "SubscribeToShardEvent"

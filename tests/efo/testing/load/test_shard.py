@@ -6,7 +6,7 @@ import pytest
 
 from efo.model import MAX_HASH_KEY, HashKeyRange, Position
 from efo.protocol.deaggregation import deaggregate
-from efo.protocol.eventstream import Decoder
+from efo.protocol.eventstream import EventStreamDecoder
 from efo.protocol.messages import parse_message
 from efo.testing.errors import FakeError
 from efo.testing.load.settings import Load
@@ -46,7 +46,7 @@ def log_of(shard, clock):
 
 
 def read(message):
-    decoder = Decoder()
+    decoder = EventStreamDecoder()
     decoder.receive_data(message)
     (decoded,) = decoder.messages()
     return parse_message(decoded)

@@ -6,7 +6,7 @@ import pytest
 import trio
 import trio.testing
 
-from efo.protocol.eventstream import Decoder
+from efo.protocol.eventstream import EventStreamDecoder
 from efo.testing.memory_stream import memory_connection
 from efo.testing.server.dispatch import MAX_BODY, Service
 from efo.testing.server.http1 import serve_http1
@@ -127,7 +127,7 @@ class Subscriber:
         self.shard = next(iter(core.create_stream("s", 1).shards.values()))
         self.consumer_arn = core.register(core.stream("s").arn, "c").arn
         self.http = h11.Connection(h11.CLIENT)
-        self.decoder = Decoder()
+        self.decoder = EventStreamDecoder()
 
     async def subscribe(self):
         start = {"Type": "TRIM_HORIZON"}

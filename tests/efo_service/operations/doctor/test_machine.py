@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from efo.protocol.native import Decoder
+from efo.protocol.native import ChosenStep
 from efo_service.errors import UnavailableError
 from efo_service.exit_codes import Exit
 from efo_service.operations.doctor import machine
@@ -136,9 +136,9 @@ def test_a_read_only_file_system_is_a_problem(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("decoder", "result"),
     [
-        (Decoder(object(), "native: efo-native 1"), "passed"),
-        (Decoder(None, "python: efo-native is not installed"), "not tested"),
-        (Decoder(None, "python: efo-native 0 is installed", "remove it"), "failed"),
+        (ChosenStep(object(), "native: efo-native 1"), "passed"),
+        (ChosenStep(None, "python: efo-native is not installed"), "not tested"),
+        (ChosenStep(None, "python: efo-native 0 is installed", "remove it"), "failed"),
     ],
 )
 async def test_the_decoder_fails_if_efo_native_is_there_and_cannot_be_used(decoder, result, monkeypatch):

@@ -15,7 +15,7 @@ import pytest
 
 from efo_service.relay.errors import SinkError, SinkFencedError, StoreUnavailableError
 from efo_service.relay.object_log.reader_offsets import commit_reader, read_readers
-from efo_service.relay.object_store.memory import Fault, MemoryStore, Step
+from efo_service.relay.object_store.memory import Fault, MemoryStore, StoreStep
 from efo_service.relay.object_store.store import ExistsError, Version
 from tests.efo_service.relay.object_log.logs import TOPIC, Log, make_records, number_of, prepare
 
@@ -153,7 +153,7 @@ def test_an_actor_that_is_stalled_at_any_step_changes_nothing_that_others_have_d
     store = log.client()
     worked = []
 
-    def on_step(step: Step) -> None:
+    def on_step(step: StoreStep) -> None:
         if (step.number, step.is_done) == (number, is_done) and not worked:
             worked.append(step)
             others(log)
@@ -316,7 +316,7 @@ def test_of_two_writers_that_open_at_once_exactly_one_can_commit(make_log) -> No
             store = log.client()
             others = []
 
-            def on_step(step: Step, log=log, others=others, at=(number, is_done)) -> None:
+            def on_step(step: StoreStep, log=log, others=others, at=(number, is_done)) -> None:
                 if (step.number, step.is_done) == at and not others:
                     others.append(log.writer())
                     log.append(others[0], 1)
@@ -341,7 +341,7 @@ def test_a_reader_sees_no_gap_and_no_record_twice_at_any_step_of_others() -> Non
             log = prepared()
             reader = Log(log.client())
             reader.memory.on_step = lambda step, log=log, number=number, others=others: (
-                others(log) if step == Step(number, step.operation, step.key, is_done=True) else None
+                others(log) if step == StoreStep(number, step.operation, step.key, is_done=True) else None
             )
             try:
                 found = reader.values()

@@ -11,7 +11,7 @@ from efo_service.relay.log.retention import RetentionRules
 from efo_service.relay.object_log import compaction, keys, maintenance
 from efo_service.relay.object_log.consistency import check_topic
 from efo_service.relay.object_log.maintenance import ObjectLogMaintenance
-from efo_service.relay.object_store.memory import MemoryStore, Step
+from efo_service.relay.object_store.memory import MemoryStore, StoreStep
 from tests.efo_service.relay.object_log.logs import STREAM, TOPIC, Log
 
 HEAD = keys.head(TOPIC, 0)
@@ -154,7 +154,7 @@ def test_a_fold_takes_a_limited_number_of_commits_and_a_pass_all(log, monkeypatc
         log.append(writer, 1)
     heads = []
     log.memory.on_step = lambda step: (
-        heads.append(step) if step == Step(step.number, "replace", HEAD, is_done=False) else None
+        heads.append(step) if step == StoreStep(step.number, "replace", HEAD, is_done=False) else None
     )
     maintain(log)
     assert len(heads) >= 4

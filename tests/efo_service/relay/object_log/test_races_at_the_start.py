@@ -7,15 +7,15 @@ import pytest
 from efo_service.relay.object_log import keys
 from efo_service.relay.object_log.catalog import allocate_partition, read_catalog
 from efo_service.relay.object_log.consistency import check_topic
-from efo_service.relay.object_store.memory import MemoryStore, Step
+from efo_service.relay.object_store.memory import MemoryStore, StoreStep
 from tests.efo_service.relay.object_log.logs import SHARD, STREAM, TOPIC, Log
 
 
 def store_where_a_worker_opens_after(log: Log, key: str) -> MemoryStore:
     store, opened = log.client(), []
 
-    def on_step(step: Step) -> None:
-        if step == Step(step.number, "get", key, is_done=True) and not opened:
+    def on_step(step: StoreStep) -> None:
+        if step == StoreStep(step.number, "get", key, is_done=True) and not opened:
             opened.append(log.writer(log.client()))
 
     store.on_step = on_step

@@ -25,11 +25,11 @@ def test_the_tap_notes_what_a_processor_prints_and_leaves_its_pipes_alone(tmp_pa
     command = [sys.executable, str(HERE / "tap.py"), sys.executable, "-c", PRINTS]
     done = subprocess.run(command, input="hello", capture_output=True, text=True, env=environment, check=True)
     assert (done.stdout, done.stderr) == ("hello\n", "")
-    truth = {"shard-1": [Record(str(number), 0.0, b"%d" % number, "k") for number in range(3)]}
+    expected = {"shard-1": [Record(str(number), 0.0, b"%d" % number, "k") for number in range(3)]}
     deadline = time.monotonic() + 10
     found = {}
     while time.monotonic() < deadline and len(found.get("efo-1", ())) < 3:  # the tap outlives the processor
-        found = reported(tmp_path, truth)
+        found = reported(tmp_path, expected)
     assert [(one.shard, one.sequence, one.key, one.data) for one in found["efo-1"]] == [
         ("shard-1", str(number), "k", b"%d" % number) for number in range(3)
     ]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 import trio
 
 from efo.errors import ConfigurationError, MissingExtraError
-from efo.foreign_errors import reason_of
+from efo.third_party_errors import reason_of
 from efo_service.errors import UnavailableError
 from efo_service.operations.migration.formats import Store
 from efo_service.operations.migration.layout import Row
