@@ -38,7 +38,7 @@ def collapse_groups() -> Iterator[None]:
         error = min(errors, key=_rank)
         known = {(type(error), str(error))}
         for other in errors:
-            if (type(other), str(other)) not in known:  # what many shards raise alike is told once
+            if (type(other), str(other)) not in known:  # what many shards raise alike is reported once
                 known.add((type(other), str(other)))
                 error.add_note(f"at the same time: {type(other).__name__}: {other}")
         raise error from error.__cause__

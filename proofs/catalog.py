@@ -26,7 +26,7 @@ PROOFS: Final = {
         Proof("forms", "proofs.forms", "Every form of a program, crossed with what holds in each", 'ARGS="-k until"'),
         Proof("edges", "proofs.edges", "Situations that users report: credentials, clocks, proxies, new streams"),
         Proof("attacks", "proofs.attacks", "Attacks on the port, the decoders and the neighbours of a service"),
-        Proof("incidents", "proofs.incidents", "Incidents of operators: when and how they are told, and what is lost"),
+        Proof("incidents", "proofs.incidents", "Incidents of operators: when and how they are seen, and what is lost"),
         Proof("scenarios", "tools.scenarios", "The situations of docs/scenarios.md and their tests", 'ARGS="G45"'),
         Proof("parity", "tools.parity", "What users of other libraries can do, and its tests", 'ARGS="-k lease"'),
         Proof("soak", "proofs.soak", "A service under load and faults: nothing grows", "MINUTES=60", takes="1 h"),

@@ -92,7 +92,7 @@ class Call:
 class ApplicationSide(ABC):
     """The application's side of a surface.
 
-    `fail`: ends what is open with an error that nobody else is told of. Safe in any thread. `is_forked`: this process
+    `fail`: ends what is open with an error that nobody else gets. Safe in any thread. `is_forked`: this process
     is a forked child, which has no trio thread.
     """
 

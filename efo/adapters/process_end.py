@@ -1,8 +1,8 @@
 """What becomes of open consumers and producers when their process ends, or forks.
 
 A forked child has a copy of everything but the threads: nobody there would ever answer. So in the child, all that waits
-or is asked raises ForkedError. At the end of the process, what is open is closed in order, and told: nothing else would
-save what was acked, or send what is in a buffer.
+or is asked raises ForkedError. At the end of the process, what is open is closed in order, and reported: nothing else
+would save what was acked, or send what is in a buffer.
 """
 
 from __future__ import annotations

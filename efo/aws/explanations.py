@@ -1,6 +1,6 @@
 """What the failure of a provider of credentials means: which provider, what failed, what to do. Pure.
 
-Nothing of an exception's text is told but what `efo.third_party_errors` shows: an answer may hold credentials.
+Nothing of an exception's text is reported but what `efo.third_party_errors` shows: an answer may hold credentials.
 """
 
 from __future__ import annotations

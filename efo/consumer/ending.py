@@ -1,4 +1,4 @@
-"""How a consumer ends: by its time, or by an error, and what is told of that."""
+"""How a consumer ends: by its time, or by an error, and what is reported of that."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def drain_after(seconds: float, consumer: Drains) -> None:
 
 
 def failure_of(error: Exception) -> ConsumerFailed:
-    """Return what is told of an error that ends a consumer."""
+    """Return what is reported of an error that ends a consumer."""
     return ConsumerFailed(type_of(error), detail_of(error), places_of(error))
 
 

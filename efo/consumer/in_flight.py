@@ -126,7 +126,7 @@ class InFlight:
 
     def watch(self) -> None:
         """Report a batch that has been in flight for very long. Called every few seconds."""
-        if len(self._batches) >= OVERDUE_BATCHES:  # told by their number
+        if len(self._batches) >= OVERDUE_BATCHES:  # reported by their number
             return
         age = self._age()
         if age < max(SLOW_AFTER, self.overdue_after):

@@ -32,13 +32,13 @@ class _Loop:
         self.token = token
         self.seen_at = monotonic()
         self.users = 0
-        self.is_told = self.is_waiting = False
+        self.is_reported = self.is_waiting = False
 
     def alive(self) -> None:
         """Give a sign of life: called in the loop."""
-        if self.is_told:
+        if self.is_reported:
             logging.getLogger("efo").warning("trio's event loop runs again; it was blocked for %.0f s", self.age())
-        self.seen_at, self.is_told, self.is_waiting = monotonic(), False, False
+        self.seen_at, self.is_reported, self.is_waiting = monotonic(), False, False
 
     def age(self) -> float:
         """Return the seconds since the last sign of life."""
@@ -49,8 +49,8 @@ class _Loop:
         if not self.is_waiting:
             self.is_waiting, self.seen_at = True, monotonic()
             self.token.run_sync_soon(self.alive)
-        elif self.age() > BLOCKED_AFTER and not self.is_told:
-            self.is_told = True
+        elif self.age() > BLOCKED_AFTER and not self.is_reported:
+            self.is_reported = True
             frame = sys._current_frames().get(self.thread)  # noqa: SLF001 - the only way to see another thread's stack
             logging.getLogger("efo").warning("%s", _blocked_text(self.age(), frame))
 

@@ -156,7 +156,7 @@ async def open_sharing(
     `check_arguments` has checked the arguments. `region`, `proxy_url`: of DynamoDB, if the URL of `leases` names none.
     """
     rng = rng or random.Random()  # noqa: S311 - jitter is no secret
-    # A mistake is told before a fan-out consumer is registered, which is billed.
+    # A mistake is reported before a fan-out consumer is registered, which is billed.
     checked_lease_store(leases, application, kinesis.stream, region or kinesis.region, proxy_url)
     async with AsyncExitStack() as stack:
         stack.enter_context(watched_loop())

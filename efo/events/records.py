@@ -149,7 +149,7 @@ class RecordsExpired(msgspec.Struct, frozen=True):
     """Records that arrived from `since` to `until` expired before they were read, if there were any (rule R5).
 
     Seconds since the epoch. `seconds`: how much of that time is gone. Nobody can read these records any more, so that
-    their number, even whether there were any, cannot be told: the consumer was stopped, or behind, for longer than the
+    their number, even whether there were any, cannot be known: the consumer was stopped, or behind, for longer than the
     stream keeps them. Of a shard that goes on like this, with growing pauses.
     """
 

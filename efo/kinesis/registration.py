@@ -194,7 +194,7 @@ class Registration:
         try:
             await self.ensure()
         except ConsumerNotFoundError as gone:
-            # A stream that is deleted takes its consumers along: then that is what has to be told.
+            # A stream that is deleted takes its consumers along: then that is what has to be reported.
             try:
                 await self._missing_shards.explain(shard_id, "SubscribeToShard", asked_at)
             except (ResourceNotFoundError, StreamRecreatedError) as no_stream:

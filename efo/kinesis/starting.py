@@ -1,8 +1,8 @@
 """The control plane while a consumer or producer starts: what passes by itself is waited for (rule R16).
 
 When a fleet starts together, AWS throttles it; a service may answer 500 for a minute, and something in between may
-answer in its place. None of it is a mistake of the operator. A mistake is told at once: a stream that does not exist, a
-missing right, an endpoint that cannot be reached and never was.
+answer in its place. None of it is a mistake of the operator. A mistake is reported at once: a stream that does not
+exist, a missing right, an endpoint that cannot be reached and never was.
 """
 
 from __future__ import annotations

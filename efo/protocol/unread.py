@@ -3,7 +3,7 @@
 The service keeps a record for the stream's retention period. A reader whose position is older starts at the oldest
 record that is left, and nothing tells it so: neither an error nor a sequence number, which has no documented time. So
 efo notes, with the checkpoint, since when records are unread. If that is longer ago than the retention period, what
-arrived in between is gone. Whether anything arrived cannot be told: nobody can read it any more.
+arrived in between is gone. Whether anything arrived cannot be known: nobody can read it any more.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from efo.protocol.aggregation import AggregateMode
 REPORT_INTERVAL: Final = 3600.0
 """Seconds between two reports of a shard that goes on leaving records out."""
 RECENT: Final = 600.0
-"""Seconds for which what was left out is told as a present state."""
+"""Seconds for which what was left out is reported as a present state."""
 
 Why = Literal["filtered", "too_old", "behind"]
 """Why records are left out: rule R17, or a limit of age."""

@@ -191,7 +191,7 @@ def _handler_failed(event: HandlerFailed) -> Line:
 
 def _records_filtered(event: RecordsFiltered) -> Line:
     what = f"{event.shard_id}: {event.records} user records of the aggregate {event.sequence_number} are filtered out"
-    return logging.WARNING, f"{what}: {filtering_text(event.mode)}; told once an hour for this shard"
+    return logging.WARNING, f"{what}: {filtering_text(event.mode)}; reported once an hour for this shard"
 
 
 def _records_dropped(event: RecordsDropped) -> Line:
@@ -202,8 +202,8 @@ def _records_dropped(event: RecordsDropped) -> Line:
             f"{event.until - event.since:.0f} s behind, more than skip_when_behind_seconds"
         )
     return logging.WARNING, (
-        f"{event.shard_id}: {event.records} records {when} are dropped, older than max_record_age_seconds; told once "
-        "an hour for this shard"
+        f"{event.shard_id}: {event.records} records {when} are dropped, older than max_record_age_seconds; reported "
+        "once an hour for this shard"
     )
 
 

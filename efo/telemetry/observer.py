@@ -77,8 +77,8 @@ class OtelObserver:
 
     `stream`, `application` and `consumer` (the fan-out consumer's name; None: the application's) are attributes of all
     instruments; `server_address`, the endpoint's host, is an attribute of the duration of calls. `meter_provider`: None
-    for the global one. `max_shards`: how many shards are told apart in its life, all others being the shard "other",
-    since OpenTelemetry's SDK keeps all that it was ever told; None: no limit. `clock`: returns seconds, monotonic.
+    for the global one. `max_shards`: how many shards are distinguished in its life, all others being the shard "other",
+    since OpenTelemetry's SDK keeps all that it ever got; None: no limit. `clock`: returns seconds, monotonic.
 
     Observers of several streams may share a provider. One with the same names replaces the gauges of the one before.
     """

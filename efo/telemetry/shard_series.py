@@ -1,8 +1,8 @@
-"""What is measured of each shard, and under which name it is told: bounded, however many shards a process meets.
+"""What is measured of each shard, and under which name it is reported: bounded, however many shards a process meets.
 
 The figures of a shard are dropped some minutes after its reading has ended, when each exporter has their last values.
-OpenTelemetry's SDK keeps every set of attributes that it was ever told, and tells at most 2,000 of an instrument apart.
-So an observer names a limited number of shards in its life; all further ones are told together.
+OpenTelemetry's SDK keeps every set of attributes that it ever got, and distinguishes at most 2,000 of an
+instrument. So an observer names a limited number of shards in its life; all further ones are reported together.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Attributes = Mapping[str, str]
 
 SHARD: Final = "messaging.destination.partition.id"
 OTHER: Final = "other"
-"""The name of all shards beyond those that are told apart."""
+"""The name of all shards beyond those that are distinguished."""
 MAX_SHARDS: Final = 500
 """How many shards an observer names in its life, by default: in the status each has some four sets of attributes."""
 KEEP_COUNTERS: Final = 300.0
@@ -88,7 +88,7 @@ class Durations:
 class ShardFigures:
     """The figures of one shard. `left_at`: a reading of `clock`, None while the shard is read.
 
-    `blocked`: the highest value that was told of `backpressure`, with a wait that went on then. Exporters' threads
+    `blocked`: the highest value that was reported of `backpressure`, with a wait that went on then. Exporters' threads
     write it: a counter must not fall when what waited is dropped.
     """
 

@@ -202,7 +202,7 @@ class ShardSpans:
         self._omitted = 0
         span = self._start({_COUNT: len(records), **omitted})
         span.add(records)
-        span.told = len(records)
+        span.reported = len(records)
         return span
 
     def of_group(self) -> ProcessSpan:
@@ -243,11 +243,11 @@ class CurrentSpan:
 class ProcessSpan(CurrentSpan):
     """A process span that has started. `add` its records, then enter it."""
 
-    __slots__ = ("_extract", "_failures", "_linked", "_records", "_searched", "told")
+    __slots__ = ("_extract", "_failures", "_linked", "_records", "_searched", "reported")
 
     def __init__(self, span: Span, extract: TraceExtractor | None) -> None:
         super().__init__(span)
-        self.told = 0
+        self.reported = 0
         """The number of records that the span's attribute says."""
         self._extract = extract if span.is_recording() else None
         self._records = 0
@@ -285,7 +285,7 @@ class ProcessSpan(CurrentSpan):
         self._span.end()
 
     def _tell(self) -> None:
-        if self._records != self.told:
+        if self._records != self.reported:
             self._span.set_attribute(_COUNT, self._records)
         if self._extract is not None and self._records > self._searched:
             self._span.set_attribute(_UNSEARCHED, self._records - self._searched)

@@ -26,17 +26,17 @@ from efo import deserializers as d
 from tests.step_meter import Step, StepMeter, slowness
 {make}
 
-letters, sizes = [], []
+dead_letters, sizes = [], []
 
 async def main():
     meter, scope = StepMeter(), trio.CancelScope()
 
     def seen():
-        if len(letters) + sum(sizes) >= {count}:
+        if len(dead_letters) + sum(sizes) >= {count}:
             scope.cancel()
 
-    async def store(letter):
-        letters.append([type(letter.error).__name__, getattr(letter.error, "reason", "")])
+    async def store(dead_letter):
+        dead_letters.append([type(dead_letter.error).__name__, getattr(dead_letter.error, "reason", "")])
         seen()
 
     async def handle(values, batch):
@@ -59,7 +59,8 @@ async def main():
         await efo.consume("orders", **handlers, leases="memory:", on_error=policy, observer=observer, **options)
     seconds = meter.slowest.seconds / max(before, slowness())
     rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
-    print(json.dumps(dict(letters=letters, sizes=sizes, blocked_ms=1000 * seconds, rss=rss, task=meter.slowest.task)))
+    slowest = dict(blocked_ms=1000 * seconds, rss=rss, task=meter.slowest.task)
+    print(json.dumps(dict(dead_letters=dead_letters, sizes=sizes, **slowest)))
 
 trio.run(main)
 """
@@ -70,13 +71,13 @@ _RECORDS: Final = "dict(record_handler=efo.deserialize_record(handle_one, read))
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a consumer did. `letters`: the errors of its dead letters. `sizes`: how many values each call had.
+    """What a consumer did. `dead_letters`: the errors of its dead letters. `sizes`: how many values each call had.
 
     `blocked_ms`: its slowest step. `rss`: the most memory that it had, in MiB.
     """
 
     ended: Ended
-    letters: list[tuple[str, str]]
+    dead_letters: list[tuple[str, str]]
     sizes: list[int]
     blocked_ms: float
     rss: int
@@ -102,8 +103,8 @@ def consumed(make: str, *records: bytes, single: bool = False) -> Seen:
 def _seen(ended: Ended) -> Seen:
     lines = [line for line in ended.out.splitlines() if line.startswith("{")]
     found: dict[str, Any] = json.loads(lines[-1]) if lines else {}
-    letters = [(kind, reason) for kind, reason in found.get("letters", [])]
-    return Seen(ended, letters, found.get("sizes", []), found.get("blocked_ms", 0.0), found.get("rss", 0))
+    dead_letters = [(kind, reason) for kind, reason in found.get("dead_letters", [])]
+    return Seen(ended, dead_letters, found.get("sizes", []), found.get("blocked_ms", 0.0), found.get("rss", 0))
 
 
 def outcome(seen: Seen, did: str, is_right: object) -> Outcome:
@@ -120,9 +121,8 @@ def outcome(seen: Seen, did: str, is_right: object) -> Outcome:
 def refused(make: str, *records: bytes, reason: str = "") -> Outcome:
     """Return the outcome of records that must all be refused; the good one after them must be handled."""
     seen = consumed(make, *records, GOOD)
-    right = [kind for kind, why in seen.letters if kind == "DeserializationError" and reason in why]
+    right = [kind for kind, why in seen.dead_letters if kind == "DeserializationError" and reason in why]
     handled = sum(seen.sizes)
-    did = (
-        f"{len(right)} of {len(records)} refused ({seen.letters[0][1][:60] if seen.letters else ''}), {handled} handled"
-    )
-    return outcome(seen, did, len(right) >= len(records) and handled + len(seen.letters) == len(records) + 1)
+    first = seen.dead_letters[0][1][:60] if seen.dead_letters else ""
+    did = f"{len(right)} of {len(records)} refused ({first}), {handled} handled"
+    return outcome(seen, did, len(right) >= len(records) and handled + len(seen.dead_letters) == len(records) + 1)

@@ -24,7 +24,7 @@ def judge_crates(allowed: Collection[str]) -> dict[str, Any]:
     if not LOCK.exists():
         write_lock(cargo)
     command = [cargo, "metadata", "--format-version", "1", "--locked", "--manifest-path", "native/Cargo.toml"]
-    told = subprocess.run(command, check=True, cwd=ROOT, capture_output=True, text=True)
-    packages = json.loads(told.stdout)["packages"]
+    reported = subprocess.run(command, check=True, cwd=ROOT, capture_output=True, text=True)
+    packages = json.loads(reported.stdout)["packages"]
     found = {(package["name"], package["version"]): package["license"] for package in packages}
     return judge((Pin(name, version) for name, version in found), found, allowed)

@@ -20,7 +20,7 @@ STREAM = "orders"
 T = TypeVar("T")
 
 
-class Told(logging.Handler):
+class Reported(logging.Handler):
     """The lines of the logger `efo` at WARNING and above, and all diagnostic events."""
 
     def __init__(self) -> None:
@@ -48,11 +48,11 @@ class Told(logging.Handler):
 
 
 class Consumed:
-    """What a handler got. `data`: of each record, with the number of times. `told`: what was told."""
+    """What a handler got. `data`: of each record, with the number of times. `reported`: what was reported."""
 
     def __init__(self) -> None:
         self.data: Counter[bytes] = Counter()
-        self.told = Told()
+        self.reported = Reported()
 
     async def handle(self, batch: efo.Batch) -> None:
         """Keep the records of a batch."""
@@ -94,7 +94,7 @@ async def consume(
         application="edges",
         leases=efo.leases.MemoryLeaseStore() if leases is None else leases,
         settings=efo.ConsumerSettings(**settings),
-        observer=consumed.told.observer,
+        observer=consumed.reported.observer,
         **(open_with or {}),
     )
     async with opening as consumer, trio.open_nursery() as nursery:

@@ -151,6 +151,6 @@ def _run(command: list[str], variables: Mapping[str, str], seconds: float, stdin
     return done.returncode, (done.stdout + done.stderr).decode(errors="replace")
 
 
-def told(output: str, *words: str) -> bool:
+def reported(output: str, *words: str) -> bool:
     """Return whether one line of the output has all of these words. Lines are wrapped on a terminal alone."""
     return any(all(word in line for word in words) for line in output.splitlines())

@@ -1,4 +1,4 @@
-"""Play incidents on real processes, and see when and how the operator is told, and what is lost.
+"""Play incidents on real processes, and see when and how the operator is alerted, and what is lost.
 
 Each incident runs in a process of its own. stdout has a table and, as the last line, one JSON object: `untold`, those
 of which some surface (/readyz, /status, /metrics, an alert, the log) did not tell the expected in time; `slowest_s`,

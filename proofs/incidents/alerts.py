@@ -28,7 +28,7 @@ Series = tuple[str, frozenset[tuple[str, str]]]
 
 @dataclass(frozen=True, slots=True)
 class Scrape:
-    """What /metrics told at a time (monotonic seconds). None: it did not answer."""
+    """What /metrics reported at a time (monotonic seconds). None: it did not answer."""
 
     at: float
     text: str | None

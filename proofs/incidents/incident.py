@@ -44,7 +44,7 @@ _GROWTH_SECONDS: Final = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What an operator must be told. All are parts of texts, searched as regular expressions.
+    """What an operator must be reported. All are parts of texts, searched as regular expressions.
 
     `problem`: of a problem in /status. `log`: the name of a line of the log. `metric`: of a line of /metrics. `alert`:
     the name of one that must fire; None: a page is not needed. `obstacle`: of /readyz, which must be 503; None: as
@@ -60,8 +60,8 @@ class Expected:
 
 
 @dataclass(slots=True)
-class Told:
-    """What was told. `after`: seconds until each surface told. `texts`: what it said. `missing`: those that did not."""
+class Reported:
+    """What was reported. `after`: seconds until each surface did. `texts`: what it said. `missing`: the others."""
 
     after: dict[str, float] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
@@ -75,7 +75,7 @@ class Incident:
         self.kinesis = kinesis
         self.service = service
         self.put = 0
-        self.played: list[Told] = []
+        self.played: list[Reported] = []
         self._arrived = arrived
         self._ends = threading.Event()
         self._trickle = threading.Thread(target=self._put, daemon=True)
@@ -110,7 +110,7 @@ class Incident:
         self.service.start()
 
     def note(self, text: str) -> None:
-        """Add to what is told of the incident."""
+        """Add to what is reported of the incident."""
         self._notes.append(text)
 
     # --- what is seen ------------------------------------------------------------------------------------------------
@@ -154,13 +154,13 @@ class Incident:
 
     # --- the play ----------------------------------------------------------------------------------------------------
 
-    def play(self, begin: Callable[[], object], expected: Expected, limit: float = LIMIT) -> Told:
-        """Begin a fault, and wait until each surface has told the expected of it."""
+    def play(self, begin: Callable[[], object], expected: Expected, limit: float = LIMIT) -> Reported:
+        """Begin a fault, and wait until each surface has reported the expected of it."""
         healthy = self.scrape()
         known = len(self.service.lines)
         begin()
         started = time.monotonic()
-        told = Told()
+        reported = Reported()
         looks: dict[str, Callable[[], str | None]] = {
             "readyz": lambda: self._obstacle(expected),
             "status": lambda: _matching(expected.problem, self.status().get("problems", [])),
@@ -174,17 +174,17 @@ class Incident:
             del looks["status"]  # what an operator has decided is no problem: its metric, alert and line tell it
         if expected.ends is not None:
             looks = {"exit": lambda: self._ended(expected.ends)}
-        while len(told.after) < len(looks) and time.monotonic() < started + 3 * limit:
+        while len(reported.after) < len(looks) and time.monotonic() < started + 3 * limit:
             for surface, look in looks.items():
-                if surface not in told.after and (text := look()):
-                    told.after[surface] = time.monotonic() - started
-                    told.texts[surface] = text
+                if surface not in reported.after and (text := look()):
+                    reported.after[surface] = time.monotonic() - started
+                    reported.texts[surface] = text
             time.sleep(0.1)
-        told.missing = [name for name in looks if told.after.get(name, 4 * limit) > limit]
+        reported.missing = [name for name in looks if reported.after.get(name, 4 * limit) > limit]
         if expected.alert is not None:
-            self._await_alert(expected.alert, healthy, told)
-        self.played.append(told)
-        return told
+            self._await_alert(expected.alert, healthy, reported)
+        self.played.append(reported)
+        return reported
 
     def _lines(self, known: int) -> list[dict[str, Any]]:
         return [dict(line) for line in list(self.service.lines)[known:]]
@@ -198,27 +198,27 @@ class Incident:
     def _ended(self, status: int | None) -> str | None:
         return f"exit {status}" if self.service.process.poll() == status else None
 
-    def _await_alert(self, alert: str, healthy: Scrape, told: Told) -> None:
+    def _await_alert(self, alert: str, healthy: Scrape, reported: Reported) -> None:
         first = self.scrape()
         time.sleep(_GROWTH_SECONDS)
         minutes = minutes_until(alert, healthy, first, self.scrape())
-        told.texts["alert"] = f"{alert} after {minutes} min"
+        reported.texts["alert"] = f"{alert} after {minutes} min"
         if minutes is None:
-            told.missing.append(alert)
+            reported.missing.append(alert)
 
     def outcome(self, *, is_right: bool = True, seconds: float = 60.0) -> Outcome:
-        """Wait until all records have arrived; return what was told and lost."""
+        """Wait until all records have arrived; return what was reported and lost."""
         self.stop_trickle()
         self.until(lambda: self.arrived() >= self.put, seconds)
         lost = self.put - self.arrived()
-        missing = [name for told in self.played for name in told.missing]
-        slowest = max((after for told in self.played for after in told.after.values()), default=0.0)
+        missing = [name for reported in self.played for name in reported.missing]
+        slowest = max((after for reported in self.played for after in reported.after.values()), default=0.0)
         texts = [
-            f"{name}{f' {told.after[name]:.1f} s' if name in told.after else ''}: {text[:_SHOWN]}"
-            for told in self.played
-            for name, text in told.texts.items()
+            f"{name}{f' {reported.after[name]:.1f} s' if name in reported.after else ''}: {text[:_SHOWN]}"
+            for reported in self.played
+            for name, text in reported.texts.items()
         ]
-        did = "; ".join([*texts, *self._notes, *(f"{name} told nothing in time" for name in missing)])
+        did = "; ".join([*texts, *self._notes, *(f"{name} reported nothing in time" for name in missing)])
         counts = {"slowest_s_worst": round(slowest, 1), "lost": max(0, lost)}
         return Outcome(f"{did}; {lost} lost", is_right and not missing and lost <= 0, counts)
 

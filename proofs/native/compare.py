@@ -69,14 +69,14 @@ class CountedStep:
 def compare(data: bytes, step: Step) -> None:
     """Read an input with either step. Raises AssertionError if the answers differ."""
     read = _READERS[data[0] % len(_READERS)] if data else _events
-    by_python, by_native = ("; ".join(_told(read, data[1:2], data[2:], each)) for each in (None, step))
+    by_python, by_native = ("; ".join(_reported(read, data[1:2], data[2:], each)) for each in (None, step))
     if by_python != by_native:
         at = next(n for n, pair in enumerate(zip(by_python + "$", by_native + "$", strict=False)) if len({*pair}) > 1)
         part = slice(max(0, at - MAX_SHOWN // 2), at + MAX_SHOWN // 2)
         require(False, f"Python: {by_python[part]} -- native: {by_native[part]} -- of {data!r}")
 
 
-def _told(read: Reader, choice: bytes, data: bytes, step: Step | None) -> Iterator[str]:
+def _reported(read: Reader, choice: bytes, data: bytes, step: Step | None) -> Iterator[str]:
     """Yield what a step returns, value by value, and at last the error that it raises."""
     try:
         for value in read(choice[0] if choice else 0, data, step):

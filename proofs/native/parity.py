@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(f"case: {error}")
     failed = [] if options.no_suite else [step for step in _STEPS if not _passes(step)]
     stories = [_stories(step, options.worlds) for step in _STEPS]
-    changed = [seed for seed, told in enumerate(zip(*stories, strict=True)) if len({*told}) > 1]
+    changed = [seed for seed, reported in enumerate(zip(*stories, strict=True)) if len({*reported}) > 1]
     result = {
         "cases": options.cases,
         "differences": differences,
@@ -100,8 +100,8 @@ def _passes(step: str) -> bool:
 def _stories(step: str, worlds: int) -> list[str]:
     """Return a digest of the story of each world, as it is with one of the steps."""
     command = [sys.executable, "-c", _WORLDS, str(worlds)]
-    told = subprocess.run(command, check=True, cwd=ROOT, env=_environment(step), capture_output=True, text=True)
-    return told.stdout.split()
+    reported = subprocess.run(command, check=True, cwd=ROOT, env=_environment(step), capture_output=True, text=True)
+    return reported.stdout.split()
 
 
 def _environment(step: str) -> dict[str, str]:

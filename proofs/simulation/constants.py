@@ -101,7 +101,7 @@ FIXED: Final[Mapping[str, tuple[str, ...]]] = {
         "efo.consumer.handlers.batched.MAX_RECORDS",
     ),
     "no world has a database of an application": ("efo.consumer.handlers.exactly_once.MAX_REFUSALS",),
-    "R4: a time takes along the shards that ended up to 5 s before it, as users are told": (
+    "R4: a time takes along the shards that ended up to 5 s before it, as the docs say": (
         "efo.consumer.shard_sync.MARGIN",
     ),
     "no world ends by itself: `make forms` does": ("efo.protocol.until.SLACK",),
@@ -136,7 +136,7 @@ FIXED: Final[Mapping[str, tuple[str, ...]]] = {
     "R14: how long the last save may take, by which the checks excuse a record that is repeated": (
         "efo.consumer.shard_task.LAST_SAVE_TIMEOUT",
     ),
-    "R16: how long IAM may take to apply a change, and how soon credentials are looked for again, as users are told": (
+    "R16: how long IAM may take to apply a change, and how soon credentials are looked for again, as the docs say": (
         "efo.protocol.denials.GRACE",
         "efo.protocol.backoff.CREDENTIALS_PAUSE",
     ),

@@ -240,13 +240,13 @@ class RecreatedStream:
             while nursery.child_tasks:  # noqa: ASYNC110 - the nursery goes on
                 await trio.sleep(0.5)
         if nursery.child_tasks:
-            self.life.problems.append(f"{self._told}: workers do not stop")
+            self.life.problems.append(f"{self._reported}: workers do not stop")
             nursery.cancel_scope.cancel()
 
     # --- what must hold ------------------------------------------------------------------------------------
 
     @property
-    def _told(self) -> str:
+    def _reported(self) -> str:
         how = "running" if self._is_running else "stopped"
         return f"a stream of {self._before} shards, recreated with {self._after} while {how}, read by {self._mode}"
 
@@ -267,7 +267,7 @@ class RecreatedStream:
             )
         elif app.refused or not self._has_all_new(app):
             self.life.problems.append(
-                f"{self._told}: {len(app.refused)} of {self._workers} workers refuse it, and "
+                f"{self._reported}: {len(app.refused)} of {self._workers} workers refuse it, and "
                 f"{self._new - len({d for d in app.handled if d.startswith(b'new')})} of its records are unread"
             )
         else:
@@ -279,7 +279,7 @@ class RecreatedStream:
             app.start(nursery, self._workers)
             self._put(fake, 5)
             if not await app.reaches(lambda: self._has_all_new(app), 400.0):
-                self.life.problems.append(f"{self._told}: it is not read whole after its leases were deleted")
+                self.life.problems.append(f"{self._reported}: it is not read whole after its leases were deleted")
             self.life.note("R15.healed")
             await self._stop(app, nursery)
 
@@ -381,17 +381,19 @@ class ExpiringStream:
     # --- what must hold ------------------------------------------------------------------------------------
 
     def _check(self, app: Application, *, can_expire: bool) -> None:
-        handled, told = set(app.handled), f"read by {self._mode}, a retention of {self._retention:g} s"
+        handled, reported = set(app.handled), f"read by {self._mode}, a retention of {self._retention:g} s"
         for data, (shard, at) in self._put_at.items():
             spans = [(r.since, r.until) for r in app.reports if r.shard_id == shard]
-            is_told = any(since - _EDGE <= at <= until + _EDGE for since, until in spans)
+            is_reported = any(since - _EDGE <= at <= until + _EDGE for since, until in spans)
             is_denied = any(since + _EDGE < at < until - _EDGE for since, until in spans)
-            if data not in handled and not is_told:
-                self.life.problems.append(f"{told}: record {data!r} of {shard} is unread, and nothing tells it")
+            if data not in handled and not is_reported:
+                self.life.problems.append(f"{reported}: record {data!r} of {shard} is unread, and nothing tells it")
             if data in handled and is_denied:
-                self.life.problems.append(f"{told}: record {data!r} of {shard} was read, and is reported as expired")
+                self.life.problems.append(
+                    f"{reported}: record {data!r} of {shard} was read, and is reported as expired"
+                )
         if app.reports and not can_expire:
-            self.life.problems.append(f"{told}: {app.reports[0]} is reported, and nothing can have expired")
+            self.life.problems.append(f"{reported}: {app.reports[0]} is reported, and nothing can have expired")
         if len(handled) < len(self._put_at):
             self.life.note("R5.expired_unread", f"R5.expired_unread_{self._mode}")
         if not can_expire and self._is_quiet:

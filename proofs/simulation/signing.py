@@ -56,7 +56,7 @@ def plan_signing(random: Random, calm_from: float) -> SigningPlan:
 
 
 class SimulatedSigning:
-    """Signs the calls of one worker. `right`: the service's clock. `add`: takes what is told in the story."""
+    """Signs the calls of one worker. `right`: the service's clock. `add`: takes what is reported in the story."""
 
     def __init__(self, plan: SigningPlan, right: Callable[[], float], add: Callable[[str], object]) -> None:
         self._plan = plan

@@ -13,7 +13,7 @@ from proofs.web.browser import Visit
 from proofs.web.service import STREAM, TOKEN, Service
 
 _WAIT: Final = 15_000
-"""Milliseconds in which a page has to show what the service told."""
+"""Milliseconds in which a page has to show what the service reported."""
 
 
 def quiet(visit: Visit) -> Iterator[str]:
@@ -40,13 +40,13 @@ def complete(page: Page, service: Service, stream: str = STREAM) -> Iterator[str
 
 
 def _incomplete(page: Page, service: Service, stream: str) -> Iterator[str]:
-    told = service.live(stream)
+    reported = service.live(stream)
     drawn = set(page.locator(".tile").evaluate_all("tiles => tiles.map(tile => tile.dataset.id)"))
-    if drawn != set(told):
-        yield f"the map has {len(drawn)} shards, the service {len(told)}"
+    if drawn != set(reported):
+        yield f"the map has {len(drawn)} shards, the service {len(reported)}"
     shown = page.locator("#page-number").inner_text()
-    if not shown.endswith(f" of {len(told)}"):
-        yield f"the table has {shown} shards, the service {len(told)}"
+    if not shown.endswith(f" of {len(reported)}"):
+        yield f"the table has {shown} shards, the service {len(reported)}"
     if page.locator("#connection").inner_text() != "live":
         yield "the page does not say that it is live"
 

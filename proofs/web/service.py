@@ -61,8 +61,8 @@ class Service:
         status, body = self.address.get("/map")
         if status != 200:  # noqa: PLR2004 - HTTP status
             raise RuntimeError(f"/map: HTTP status {status}: {body[:200]}")
-        told = {told["stream"]: told["live"] for told in json.loads(body)["streams"]}
-        return {shard["id"]: shard for shard in told.get(stream, [])}
+        reported = {reported["stream"]: reported["live"] for reported in json.loads(body)["streams"]}
+        return {shard["id"]: shard for shard in reported.get(stream, [])}
 
     def _reading(self, stream: str) -> int:
         """Return how many shards it reads; 0 if it does not answer in time, while it starts a thousand."""

@@ -66,8 +66,8 @@ def test_what_a_row_names_exists(row):
     known = [*names(row, "metric"), *names(row, "attribute"), *names(row, "text")]
     assert [text for text in known if not is_in_code(text)] == []
     assert [name for name in names(row, "error") if not is_in_code(f"class {name}(")] == []
-    told = len(re.findall(r"`[^`]+`", seen))
-    assert told == len([*events_, *lines, *known, *names(row, "error")]) + seen.count("`/status`")
+    reported = len(re.findall(r"`[^`]+`", seen))
+    assert reported == len([*events_, *lines, *known, *names(row, "error")]) + seen.count("`/status`")
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0][:50])

@@ -131,7 +131,7 @@ async def test_a_child_that_dies_ends_the_worker_and_the_others_finish(fake, fil
         (("kcl", "missing.properties"), Exit.CONFIGURATION, "missing.properties: cannot read the file"),
     ],
 )
-async def test_what_is_wrong_is_told(files, arguments, code, message):
+async def test_what_is_wrong_is_reported(files, arguments, code, message):
     async with running(files, command=arguments) as efo:
         assert await efo.ended() == code
     assert message in " ".join(efo.stderr.split())

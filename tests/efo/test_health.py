@@ -96,7 +96,7 @@ def test_after_ten_seconds_without_an_event_the_state_tells_why(changes, expecte
         ({"state": "isolated"}, "isolated"),
     ],
 )
-def test_what_is_known_at_once_is_told_at_once(changes, expected):
+def test_what_is_known_at_once_is_reported_at_once(changes, expected):
     assert condition(replace(IDLE, **changes), 100.0) == expected
 
 

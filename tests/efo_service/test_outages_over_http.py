@@ -156,7 +156,7 @@ async def test_a_frozen_stream_is_seen_in_lag_status_problems_and_readiness(mock
     assert [value for _, value in await service.metric("efo_consumer_lag_seconds")] == [0, 0]
 
 
-async def test_with_a_dead_lease_store_readiness_turns_when_the_shards_stop_and_nothing_stale_is_told(
+async def test_with_a_dead_lease_store_readiness_turns_when_the_shards_stop_and_nothing_stale_is_reported(
     mock_clock, service
 ):
     assert (await service.status())["lease_table"] == "known"

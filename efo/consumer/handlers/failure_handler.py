@@ -330,10 +330,12 @@ class FailureHandler:
         """Pass a record to the dead-letter sink; return whether it was stored. Raises if it cannot be stored."""
         sink: Callable[[DeadLetter], Awaitable[object]] | None = failed.policy.dead_letter
         assert sink is not None  # noqa: S101 - a policy that dead-letters has a sink
-        letter = DeadLetter(self._shard.stream, self._shard.shard_id, batch_slice.first, failed.error, failed.attempts)
+        dead_letter = DeadLetter(
+            self._shard.stream, self._shard.shard_id, batch_slice.first, failed.error, failed.attempts
+        )
 
         async def call(_slice: BatchSlice) -> None:
-            if (returned := await sink(letter)) is not None:
+            if (returned := await sink(dead_letter)) is not None:
                 raise _unexpected("dead-letter sink", returned, "None when the record is stored")
 
         outcome = await self._call_until_decided(batch_slice, call, name="dead_letter", is_indivisible=True)

@@ -208,9 +208,9 @@ def _() -> Outcome:
             return status == 200
 
         ready = until(is_ready, 90)
-        told = any("the start waits for Kinesis: ListShards" in each for each in reasons)
+        reported = any("the start waits for Kinesis: ListShards" in each for each in reasons)
         alive = process.poll() is None
         process.terminate()
         ended = here.wait(process)
-    did = f"ready {ready}, told {told}, the stream {STREAM} is read on, exit {ended.status}"
-    return Outcome(did, ready and told and alive and ended.status == 0)
+    did = f"ready {ready}, reported {reported}, the stream {STREAM} is read on, exit {ended.status}"
+    return Outcome(did, ready and reported and alive and ended.status == 0)

@@ -12,7 +12,7 @@ from proofs.situations.situation import Cases, Outcome
 cases = Cases("neighbours", seconds=240)
 
 _FORK: Final = """
-def told(function, *args):
+def reported(function, *args):
     try:
         print(repr(function(*args))[:100], flush=True)
     except efo.errors.EfoError as error:
@@ -21,7 +21,7 @@ def told(function, *args):
 def in_child(function, *args):
     child = os.fork()
     if child == 0:
-        told(function, *args)
+        reported(function, *args)
         os._exit(0)
     _, status = os.waitpid(child, 0)
     assert status == 0, status
@@ -111,7 +111,7 @@ def _() -> Outcome:
     return _forked(
         """
 def task(number):
-    told(producer.put, b"of the task", "key")
+    reported(producer.put, b"of the task", "key")
     with efo.sync.open_producer("orders") as mine:
         return mine.put(b"of a task", "key").result().shard_id
 
@@ -135,7 +135,7 @@ children = []
 for _ in range(4):
     child = os.fork()
     if child == 0:
-        told(next, consumer)
+        reported(next, consumer)
         sys.exit(0)  # the worker ends in order, with all its finalizers
     children.append(child)
 print([os.waitpid(child, 0)[1] for child in children])
@@ -163,8 +163,10 @@ with efo.sync.open_consumer("orders", **options) as consumer:
 print("parent", flush=True)
 """
         )
-        told = "this process was forked" in ended.err
-        return Outcome(f"exit {ended.status}, told {told}", ended.status == 0 and told and "parent" in ended.out)
+        reported = "this process was forked" in ended.err
+        return Outcome(
+            f"exit {ended.status}, reported {reported}", ended.status == 0 and reported and "parent" in ended.out
+        )
 
 
 @cases.case("a new program of the same process has the leases at once", name="exec: a consumer is open")

@@ -255,9 +255,9 @@ def _plugin(right: str, name: str, *, expected: str, commits: bool = False, **co
                 lease for lease in _leases(here)
                 if lease["checkpoint"] not in {"TRIM_HORIZON", "LATEST"}
             ]  # fmt: skip
-            is_told = expected in "".join(seen) + ended.out + ended.err
-            right = is_told and (commits or not acked) and ended.status not in {None, _INTERNAL}
-            return Outcome(f"exit {ended.status}, told {is_told}, {len(acked)} shards acked", right)
+            is_reported = expected in "".join(seen) + ended.out + ended.err
+            right = is_reported and (commits or not acked) and ended.status not in {None, _INTERNAL}
+            return Outcome(f"exit {ended.status}, reported {is_reported}, {len(acked)} shards acked", right)
 
 
 _RAISE: Final = f'raise ValueError("{CANARY}")'
@@ -278,7 +278,7 @@ _plugin(
     expected="which was committed",
 )
 _plugin(
-    "it is told, and no lease is lost",
+    "it is reported, and no lease is lost",
     "commit blocks the loop",
     commit="time.sleep(1.5)",
     commits=True,

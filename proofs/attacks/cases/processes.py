@@ -25,20 +25,22 @@ def _unclosed(here: World, program: str) -> tuple[bool, str]:
     return "is still open at the end of the process" in ended.err, f"exit {ended.status}, {ended.seconds:.0f} s"
 
 
-@cases.case("the buffer is sent, and it is told", name="exit: a producer that was not closed")
+@cases.case("the buffer is sent, and it is reported", name="exit: a producer that was not closed")
 def _() -> Outcome:
     with world() as here:
-        told, did = _unclosed(
+        reported, did = _unclosed(
             here,
             """
 producer = (block := efo.sync.open_producer("orders", settings=efo.ProducerSettings(linger_seconds=60))).__enter__()
 producer.put_many([efo.ProducerRecord(b"%d" % number, "key") for number in range(1000)])
 """,
         )
-        return Outcome(f"told {told}, {len(here.stored)} of 1000 stored, {did}", told and len(here.stored) == 1000)
+        return Outcome(
+            f"reported {reported}, {len(here.stored)} of 1000 stored, {did}", reported and len(here.stored) == 1000
+        )
 
 
-@cases.case("it ends within 15 s, and what is lost is told", name="exit: a producer whose endpoint is gone")
+@cases.case("it ends within 15 s, and what is lost is reported", name="exit: a producer whose endpoint is gone")
 def _() -> Outcome:
     with world() as here:
         here.kinesis.inject(NoResponse(), When(operation="PutRecords", times=ALWAYS))
@@ -48,15 +50,17 @@ producer = (block := efo.sync.open_producer("orders")).__enter__()
 producer.put_many([efo.ProducerRecord(b"%d" % number, "key") for number in range(1000)])
 """
         )
-        told = "1000 records in its buffer is still open" in ended.err and "lost" in ended.err
-        return Outcome(f"exit {ended.status} after {ended.seconds:.0f} s, told {told}", ended.status == 0 and told)
+        reported = "1000 records in its buffer is still open" in ended.err and "lost" in ended.err
+        return Outcome(
+            f"exit {ended.status} after {ended.seconds:.0f} s, reported {reported}", ended.status == 0 and reported
+        )
 
 
-@cases.case("what was acked is saved, the leases are free, it is told", name="exit: a consumer that was not closed")
+@cases.case("what was acked is saved, the leases are free, it is reported", name="exit: a consumer that was not closed")
 def _() -> Outcome:
     with world() as here:
         here.put(10)
-        told, did = _unclosed(
+        reported, did = _unclosed(
             here,
             """
 consumer = (block := efo.sync.open_consumer("orders", **options)).__enter__()
@@ -72,15 +76,15 @@ async def main():
 trio.run(main)
 """
         ).out.split()
-        right = told and owners[::2] == ["None"] * 2 and "False" in owners
-        return Outcome(f"told {told}, {did}", right)
+        right = reported and owners[::2] == ["None"] * 2 and "False" in owners
+        return Outcome(f"reported {reported}, {did}", right)
 
 
-@cases.case("it ends, and is told", name="exit: a daemon thread reads, another waits in put")
+@cases.case("it ends, and is reported", name="exit: a daemon thread reads, another waits in put")
 def _() -> Outcome:
     with world() as here:
         here.put(10)
-        told, did = _unclosed(
+        reported, did = _unclosed(
             here,
             """
 begun = threading.Event()
@@ -91,7 +95,7 @@ threading.Thread(target=lambda: efo.sync.consume("orders", handle, **options), d
 begun.wait(30)
 """,
         )
-        return Outcome(f"told {told}, {did}", told and did.startswith("exit 0"))
+        return Outcome(f"reported {reported}, {did}", reported and did.startswith("exit 0"))
 
 
 @cases.case("SIGTERM and SIGINT end it, or it refuses the pipe at once", name="efo fake --replay PIPE")

@@ -69,8 +69,8 @@ def _() -> Outcome:
     records = [_BOMB] * 20
     records[7] = _BOMB[:-9]
     seen = consumed("read = d.gzip(d.raw)", *records)
-    did = f"{sum(seen.sizes)} handled, {len(seen.letters)} dead letters"
-    return outcome(seen, did, sum(seen.sizes) == 19 and len(seen.letters) == 1 and seen.rss < _ROOM)
+    did = f"{sum(seen.sizes)} handled, {len(seen.dead_letters)} dead letters"
+    return outcome(seen, did, sum(seen.sizes) == 19 and len(seen.dead_letters) == 1 and seen.rss < _ROOM)
 
 
 @cases.case("a few are kept, by their size", name="2,000 schemas of 100 KB, each named by a record")

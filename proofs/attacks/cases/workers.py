@@ -78,15 +78,15 @@ def _() -> Outcome:
         with service.attacked():
             victim = _pids(service)[0]
             os.kill(victim, signal.SIGSTOP)
-            told = until(lambda: "not ready" in service.address.get("/readyz")[1], 20)
+            reported = until(lambda: "not ready" in service.address.get("/readyz")[1], 20)
             status = service.address.get("/status")[0]
             time.sleep(8)  # its leases expire
             os.kill(victim, signal.SIGCONT)
             again = until(lambda: service.address.get("/readyz")[0] == 200, 120)
-        outcome = _workers_outcome(service, f"told {told}, status {status}, ready again {again}", is_right=True)
+        outcome = _workers_outcome(service, f"reported {reported}, status {status}, ready again {again}", is_right=True)
         # Its leases are lost: that is right here.
         did = outcome.did
-        right = told and status == 200 and again and "the process ended" not in did and "ended with" not in did
+        right = reported and status == 200 and again and "the process ended" not in did and "ended with" not in did
         return Outcome(did, right and service.relayed >= service.put, {"leases_lost": 0})
 
 

@@ -81,7 +81,7 @@ def _given(file: Path) -> list[bytes]:
     return [base64.b64decode(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
-async def _fails(program: str, told: str) -> Outcome:
+async def _fails(program: str, reported: str) -> Outcome:
     """Let a child fail, then read with one that works: every record must come to it that was not checkpointed."""
     stream, data = _stream()
     with tempfile.TemporaryDirectory() as directory:
@@ -90,7 +90,7 @@ async def _fails(program: str, told: str) -> Outcome:
         await _read(stream, _program(), file, lambda _: set(_given(file)) == set(data))
         lost = len(set(data) - set(_given(file)))
     text = str(failed.failure)
-    return Outcome(text[:120], told in text and not lost, {"records_lost_silently": lost})
+    return Outcome(text[:120], reported in text and not lost, {"records_lost_silently": lost})
 
 
 async def _goes_on(program: str) -> Outcome:
@@ -104,9 +104,9 @@ async def _goes_on(program: str) -> Outcome:
     return Outcome(f"{len(given)} records were given", right, {"records_lost_silently": len(set(data) - set(given))})
 
 
-def _failing(name: str, told: str, bad: str, **parts: str) -> None:
+def _failing(name: str, reported: str, bad: str, **parts: str) -> None:
     cases.case("the worker ends, and what was not checkpointed is given again", name=name)(
-        _bound(_fails, _program(bad, **parts), told)
+        _bound(_fails, _program(bad, **parts), reported)
     )
 
 

@@ -51,7 +51,7 @@ class World:
             async with stream as kinesis:
                 yield kinesis
 
-    def told(self, skew: float) -> bool:
+    def reported(self, skew: float) -> bool:
         """Return whether the log names the skew, within two seconds."""
         return any(f"{abs(skew) + s:.0f} s" in self.log.getvalue() for s in (-2, -1, 0, 1, 2))
 
@@ -86,30 +86,30 @@ async def _read(world: World, skews: tuple[float, ...], *, polled: bool = False,
         consumer.drain()
     wanted = [str(number).encode() for number in range(len(skews) + 1)]
     lost = len(wanted) - len(got)
-    told = all(world.told(skew) for skew in (world.ahead, *skews) if skew)
-    did = f"read {len(got)} of {len(wanted)}, the skew was {'told' if told else 'not told'}"
-    return Outcome(did, is_right and told and got == wanted, {"records_lost_silently": lost})
+    reported = all(world.reported(skew) for skew in (world.ahead, *skews) if skew)
+    did = f"read {len(got)} of {len(wanted)}, the skew was {'reported' if reported else 'not reported'}"
+    return Outcome(did, is_right and reported and got == wanted, {"records_lost_silently": lost})
 
 
-@cases.case("the first refused call teaches the time; the skew is told")
+@cases.case("the first refused call teaches the time; the skew is reported")
 async def the_clock_is_ten_minutes_behind_at_the_start() -> Outcome:
     """Start a virtual machine before NTP has run."""
     return await _read(World(SKEW), ())
 
 
-@cases.case("the first refused call teaches the time; the skew is told")
+@cases.case("the first refused call teaches the time; the skew is reported")
 async def the_clock_is_ten_minutes_ahead_at_the_start() -> Outcome:
     """Have a wrong clock on the host."""
     return await _read(World(-SKEW), ())
 
 
-@cases.case("reading goes on; the skew is told")
+@cases.case("reading goes on; the skew is reported")
 async def a_running_consumer_is_ten_minutes_behind_for_a_while() -> Outcome:
     """Suspend and resume the host."""
     return await _read(World(), (SKEW, 0.0))
 
 
-@cases.case("reading goes on; the skew is told")
+@cases.case("reading goes on; the skew is reported")
 async def a_running_consumer_is_ten_minutes_ahead_for_a_while() -> Outcome:
     """Let somebody set the clock."""
     return await _read(World(), (-SKEW, 0.0))
@@ -121,7 +121,7 @@ async def the_clock_steps_back_and_forth() -> Outcome:
     return await _read(World(SKEW), (-SKEW, 86_400.0, 0.0), down=1.5)
 
 
-@cases.case("reading goes on; the skew is told")
+@cases.case("reading goes on; the skew is reported")
 async def a_polling_consumer_is_ten_minutes_behind_for_a_while() -> Outcome:
     """Poll instead of subscribing."""
     return await _read(World(), (SKEW, 0.0), polled=True)
@@ -144,8 +144,8 @@ async def a_producer_is_ten_minutes_behind() -> Outcome:
     async with world.serve() as kinesis, efo.open_producer(kinesis) as producer:
         delivery = await producer.put(CANARY.encode(), partition_key=CANARY)
         stored = await delivery
-    did = f"stored in {stored.shard_id}, the skew was {'told' if world.told(SKEW) else 'not told'}"
-    return Outcome(did, world.told(SKEW))
+    did = f"stored in {stored.shard_id}, the skew was {'reported' if world.reported(SKEW) else 'not reported'}"
+    return Outcome(did, world.reported(SKEW))
 
 
 @cases.case("STS is called at its time too")

@@ -1,4 +1,4 @@
-"""Credentials: what is told at the start, and that trouble afterwards passes."""
+"""Credentials: what is reported at the start, and that trouble afterwards passes."""
 
 from __future__ import annotations
 
@@ -95,9 +95,9 @@ async def _reading(fake: FakeKinesisThread, log: io.StringIO, break_it: Any, men
         consumer.drain()
     lost = 8 - len(got)
     late = 99.0 if lost else max(got[-1] - mended, 0.0)
-    told = "credential" in log.getvalue().lower()
-    did = f"lost {lost}, {during} read during the outage, all {late:.1f} s after it, {'told' if told else 'not told'}"
-    is_seen = told or during == 8  # noqa: PLR2004 - botocore extends credentials of IMDS by itself
+    reported = "credential" in log.getvalue().lower()
+    did = f"lost {lost}, {during} read during the outage, all {late:.1f} s after it, reported: {bool(reported)}"
+    is_seen = reported or during == 8  # noqa: PLR2004 - botocore extends credentials of IMDS by itself
     return Outcome(did, not lost and late <= SOON and is_seen, {"records_lost_silently": lost})
 
 
@@ -323,7 +323,7 @@ def one_access_denied_of_subscribe_to_shard() -> Outcome:
         fake.create_stream("orders")
 
         def deny() -> None:
-            log.write("credentials")  # nothing is to be told of them
+            log.write("credentials")  # nothing is to be reported of them
             fake.inject(Refuse("AccessDeniedException"), When(times=2))
 
         return trio.run(_reading, fake, log, deny, lambda: None, 5.0)

@@ -20,7 +20,7 @@ import efo.sync
 from efo.events import RecordDeadLettered, RecordsFiltered, RecordSkipped
 from efo.protocol.aggregation import AGGREGATE_KEY, AggregateEntry, AggregateMode, aggregate, hash_key
 from efo.testing import FakeKinesis, FakeKinesisThread, InMemoryStream, virtual_time
-from proofs.edges.consuming import STREAM, Consumed, Told, consume, in_virtual_time
+from proofs.edges.consuming import STREAM, Consumed, Reported, consume, in_virtual_time
 from proofs.edges.service import run, serving
 from proofs.situations.situation import CANARY, Cases, Outcome
 
@@ -73,7 +73,7 @@ def aws_kinesis_agg_on_four_shards() -> Outcome:
             fake.create_stream(STREAM, shards=4)
             put_by_aws_kinesis_agg(fake, ENTRIES)
             consumed = await consume(fake)
-        return outcome(consumed, PUT, is_right=not consumed.told.reported(RecordsFiltered))
+        return outcome(consumed, PUT, is_right=not consumed.reported.reported(RecordsFiltered))
 
     return in_virtual_time(main)
 
@@ -125,11 +125,11 @@ def the_kpl_puts_again_after_a_split() -> Outcome:
                 stream=STREAM, application="edges", meter_provider=MeterProvider(metric_readers=[reader])
             )
             consumed = await consume(fake, 60)
-            for event in consumed.told.events:
+            for event in consumed.reported.events:
                 meter(event)
-        counted = sum(event.records for event in consumed.told.reported(RecordsFiltered))
-        lines = consumed.told.lines_with("filtered out")
-        shards = {event.shard_id for event in consumed.told.reported(RecordsFiltered)}
+        counted = sum(event.records for event in consumed.reported.reported(RecordsFiltered))
+        lines = consumed.reported.lines_with("filtered out")
+        shards = {event.shard_id for event in consumed.reported.reported(RecordsFiltered)}
         return outcome(
             consumed,
             put,
@@ -180,8 +180,8 @@ def _asked_for(mode: AggregateMode) -> Outcome:
             consumed = await consume(fake, aggregates=mode)
         put = Counter(e.data + b"/%d" % number for e in ENTRIES for number in range(3))
         lost = consumed.lost(put)
-        counted = sum(event.records for event in consumed.told.reported(RecordsFiltered))
-        lines = consumed.told.lines_with("deduplicate delivers them")
+        counted = sum(event.records for event in consumed.reported.reported(RecordsFiltered))
+        lines = consumed.reported.lines_with("deduplicate delivers them")
         did = f"{lost} of {sum(put.values())} left out, {counted} counted, {len(lines)} lines"
         silent = lost - counted
         is_right = lost > 0 and silent == 0 and len(lines) == 1
@@ -229,16 +229,16 @@ def a_service_with_a_limit_of_age() -> Outcome:
             line = service.until(lambda: service.named("records_dropped"))
             sentence = service.until(lambda: [p for p in service.problems() if "max_record_age_seconds" in p])
             metrics = service.get("/metrics")
-    told = line[0]["records"] if line else 0
+    reported = line[0]["records"] if line else 0
     counted = sum(map(float, re.findall(r'^efo_record_dropped_total\{.*"too_old".*\} (.*)$', metrics, re.MULTILINE)))
-    did = f"{told} told, {counted:g} in the metric; /status: {sentence[0] if sentence else 'nothing'}"
+    did = f"{reported} reported, {counted:g} in the metric; /status: {sentence[0] if sentence else 'nothing'}"
     is_right = bool(line and sentence) and counted == len("01234")
     return Outcome(did, is_right=is_right, counts={"records_lost_silently": 0 if is_right else 5})
 
 
-def _skipped(told: Told, processed: Sequence[bytes], how: type[RecordSkipped | RecordDeadLettered]) -> Outcome:
-    passed = len(told.reported(how))
-    lines = told.lines_with("was skipped") + told.lines_with("was dead-lettered")
+def _skipped(reported: Reported, processed: Sequence[bytes], how: type[RecordSkipped | RecordDeadLettered]) -> Outcome:
+    passed = len(reported.reported(how))
+    lines = reported.lines_with("was skipped") + reported.lines_with("was dead-lettered")
     did = f"{passed} events, {len(lines)} lines; the checkpoint passed {len(processed)} records"
     is_right = passed == 1 and len(lines) == 1 and len(processed) == len(POISONED)
     return Outcome(did, is_right=is_right, counts={"records_lost_silently": 0 if is_right else 1})
@@ -261,23 +261,23 @@ def a_handler_skips_on_trio() -> Outcome:
         _refuse(batch)
 
     async def main() -> Outcome:
-        stream, told = _poisoned(), Told()
+        stream, reported = _poisoned(), Reported()
         async with (
             stream.open() as kinesis,
-            efo.open_consumer(kinesis, application="a", leases=stream.leases, observer=told.observer) as consumer,
+            efo.open_consumer(kinesis, application="a", leases=stream.leases, observer=reported.observer) as consumer,
             trio.open_nursery() as nursery,
         ):
             nursery.start_soon(consumer.run, efo.Handler(handle, on_error=efo.FailurePolicy(then="skip")))
             await trio.sleep(30)
             consumer.drain()
-        return _skipped(told, stream.processed(), RecordSkipped)
+        return _skipped(reported, stream.processed(), RecordSkipped)
 
     return in_virtual_time(main)
 
 
 @cases.case("so is one that a record processor of efo.sync dead-letters")
 def a_processor_dead_letters_in_synchronous_code() -> Outcome:
-    letters: list[efo.DeadLetter] = []
+    dead_letters: list[efo.DeadLetter] = []
 
     class Processor(efo.sync.RecordProcessor):
         def process_records(self, batch: efo.Batch, checkpointer: efo.Checkpointer) -> None:
@@ -286,13 +286,15 @@ def a_processor_dead_letters_in_synchronous_code() -> Outcome:
             if any(record.data == b"3" for record in batch):
                 consumer.drain()
 
-    stream, told = _poisoned(), Told()
-    policy = efo.FailurePolicy(then="dead_letter", dead_letter=efo.in_thread(letters.append))
-    options: dict[str, Any] = {"application": "a", "leases": stream.leases, "observer": told.observer}
+    stream, reported = _poisoned(), Reported()
+    policy = efo.FailurePolicy(then="dead_letter", dead_letter=efo.in_thread(dead_letters.append))
+    options: dict[str, Any] = {"application": "a", "leases": stream.leases, "observer": reported.observer}
     with virtual_time(), efo.sync.open_consumer(stream.open(), **options) as consumer:
         consumer.run(efo.sync.ProcessorReader(Processor, on_error=policy))
-    found = _skipped(told, stream.processed(), RecordDeadLettered)
-    return Outcome(f"{found.did}; {len(letters)} letters", found.is_right and len(letters) == 1, found.counts)
+    found = _skipped(reported, stream.processed(), RecordDeadLettered)
+    return Outcome(
+        f"{found.did}; {len(dead_letters)} dead_letters", found.is_right and len(dead_letters) == 1, found.counts
+    )
 
 
 @cases.case("empty lines, which Kinesis does not take, are counted in the summary")
@@ -322,7 +324,7 @@ def _has_segments(count: int) -> bool:
     return len(list(Path("log").rglob("*.arrow"))) >= count
 
 
-@cases.case("missing records of the log that an export passes over are told, with their offsets")
+@cases.case("missing records of the log that an export passes over are reported, with their offsets")
 def export_with_a_gap() -> Outcome:
     with FakeKinesisThread() as fake:
         fake.create_stream(STREAM, 1)
@@ -335,8 +337,8 @@ def export_with_a_gap() -> Outcome:
         done = run(
             fake, "log", "export", "--directory", "log", "--topic", STREAM, "--allow-gaps", "--output", "exported"
         )
-    told = [line for line in done.stderr.splitlines() if "are missing" in line]
+    reported = [line for line in done.stderr.splitlines() if "are missing" in line]
     exported = len(Path("exported").read_text().splitlines())
-    is_right = exported == len(segments) - 1 and len(told) == 1
-    lost = 0 if told else 1
-    return Outcome(f"{exported} exported; {told}", is_right=is_right, counts={"records_lost_silently": lost})
+    is_right = exported == len(segments) - 1 and len(reported) == 1
+    lost = 0 if reported else 1
+    return Outcome(f"{exported} exported; {reported}", is_right=is_right, counts={"records_lost_silently": lost})

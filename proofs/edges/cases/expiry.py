@@ -19,7 +19,7 @@ from efo.testing import FakeKinesis, FakeKinesisThread, When
 from efo.testing.faults import Refuse
 from efo.testing.faults.script import ALWAYS
 from proofs.edges.cases.identity import READ, STREAM
-from proofs.edges.cases.identity_told import Served, configure, page_of, relay
+from proofs.edges.cases.identity_reported import Served, configure, page_of, relay
 from proofs.situations.situation import CANARY, Cases, Outcome
 
 cases = Cases("expiry")
@@ -69,9 +69,9 @@ class World:
         def observe(event: events.Event) -> None:
             if isinstance(event, events.RecordsExpired):
                 self.reports.append(event)
-            told(event)
+            reported(event)
 
-        told = efo.telemetry.LoggingObserver()
+        reported = efo.telemetry.LoggingObserver()
         run = partial(efo.consume, self.fake.kinesis(STREAM), record_handler=bill, application="billing")
         async with trio.open_nursery() as nursery:
             consumer = await nursery.start(partial(run, leases=self._store, settings=self._settings, observer=observe))
@@ -94,7 +94,7 @@ class World:
 Story = Callable[[World], Awaitable[None]]
 
 
-def _told(right: str, story: Story, *, gone: bool, denied: bool = False) -> None:
+def _reported(right: str, story: Story, *, gone: bool, denied: bool = False) -> None:
     """Register a story for each read mode."""
     for mode in READ[:2] if denied else READ:
 
@@ -212,15 +212,15 @@ async def split_and_read_on(world: World) -> None:
     await world.run()
 
 
-_told(REPORTED, stopped_for_longer_than_the_retention, gone=True)
-_told(REPORTED, stopped_until_nothing_is_left, gone=True)
-_told(REPORTED, slower_than_the_retention, gone=True)
-_told(REPORTED, the_retention_is_decreased_while_nobody_reads, gone=True)
-_told(REPORTED, a_closed_shard_expires_unread, gone=True)
-_told(SILENT, stopped_for_less_than_the_retention, gone=False)
-_told(SILENT, idle_for_longer_than_the_retention, gone=False)
-_told(SILENT, the_retention_is_increased_before_it_is_over, gone=False)
-_told(SILENT, split_and_read_on, gone=False)
+_reported(REPORTED, stopped_for_longer_than_the_retention, gone=True)
+_reported(REPORTED, stopped_until_nothing_is_left, gone=True)
+_reported(REPORTED, slower_than_the_retention, gone=True)
+_reported(REPORTED, the_retention_is_decreased_while_nobody_reads, gone=True)
+_reported(REPORTED, a_closed_shard_expires_unread, gone=True)
+_reported(SILENT, stopped_for_less_than_the_retention, gone=False)
+_reported(SILENT, idle_for_longer_than_the_retention, gone=False)
+_reported(SILENT, the_retention_is_increased_before_it_is_over, gone=False)
+_reported(SILENT, split_and_read_on, gone=False)
 
 
 @cases.case("a line, a metric and a sentence of /status", seconds=120)
@@ -242,8 +242,8 @@ def the_service_was_stopped_for_longer_than_the_retention() -> Outcome:
             return True
 
         code, lines = relay(until)
-    told = [line for line in lines if line.get("event") == "records_expired"]
+    reported = [line for line in lines if line.get("event") == "records_expired"]
     is_counted = "efo_record_expired_time_seconds_total{" in seen.get("metrics", "")
-    is_told = "expired before they were read" in seen.get("status", "")
-    did = f"exit {code}, {len(told)} lines, status {is_told}, metrics {is_counted}"
-    return Outcome(did, bool(told) and is_counted and is_told, {"records_lost_silently": 0 if told else 1})
+    is_reported = "expired before they were read" in seen.get("status", "")
+    did = f"exit {code}, {len(reported)} lines, status {is_reported}, metrics {is_counted}"
+    return Outcome(did, bool(reported) and is_counted and is_reported, {"records_lost_silently": 0 if reported else 1})

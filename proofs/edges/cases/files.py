@@ -17,9 +17,9 @@ from proofs.edges.egress import (
     efo_running,
     first_error,
     read,
+    reported,
     run_efo,
     set_environment,
-    told,
     write,
 )
 from proofs.situations.situation import CANARY, Cases, Outcome
@@ -47,23 +47,23 @@ async def a_configuration_with_a_byte_order_mark() -> Outcome:
 @cases.case("exit 78: the file, and what it is instead")
 async def a_configuration_in_another_encoding() -> Outcome:
     text = f"{CONFIG}# café\n"
-    told_of = []
+    reported_of = []
     for encoding, words in (("utf-16", "it is UTF-16 text"), ("latin-1", "line 4: it is not UTF-8 text")):
         status, output = await check_config(text.encode(encoding))
-        told_of.append((status, told(output, "efo.toml: cannot read the configuration", words)))
-    return Outcome(f"{told_of}", told_of == [(CONFIGURATION, True)] * 2)
+        reported_of.append((status, reported(output, "efo.toml: cannot read the configuration", words)))
+    return Outcome(f"{reported_of}", reported_of == [(CONFIGURATION, True)] * 2)
 
 
 @cases.case("exit 78: the credentials of a proxy are for the environment; from there they are used and not shown")
 async def the_credentials_of_a_proxy() -> Outcome:
     url = f"http://user:{CANARY}@proxy.example:3128"
     refused, text = await check_config(f'{CONFIG}proxy_url = "{url}"\n'.encode())
-    is_told = told(text, "[kinesis] proxy_url has a user and a password", "EFO_KINESIS__PROXY_URL")
+    is_reported = reported(text, "[kinesis] proxy_url has a user and a password", "EFO_KINESIS__PROXY_URL")
     shown, output = await check_config(CONFIG.encode(), EFO_KINESIS__PROXY_URL=url)
     is_masked = "http://***@proxy.example:3128" in output
     return Outcome(
-        f"exit {refused} and {shown}, told: {is_told}, masked: {is_masked}",
-        (refused, shown, is_told, is_masked) == (CONFIGURATION, 0, True, True),
+        f"exit {refused} and {shown}, reported: {is_reported}, masked: {is_masked}",
+        (refused, shown, is_reported, is_masked) == (CONFIGURATION, 0, True, True),
     )
 
 
@@ -121,9 +121,9 @@ async def leases_that_an_editor_has_saved() -> Outcome:
     imported, _ = await run_efo("leases", "import", "leases.json", "--yes", environment=environment)
     write("leases.json", document.encode("utf-16"))
     refused, text = await run_efo("leases", "import", "leases.json", "--yes", environment=environment)
-    is_told = told(text, "leases.json", "it is UTF-16 text")
-    is_right = (imported, refused, is_told) == (0, CONFIGURATION, True)
-    return Outcome(f"exit {imported} and {refused}, told: {is_told}", is_right)
+    is_reported = reported(text, "leases.json", "it is UTF-16 text")
+    is_right = (imported, refused, is_reported) == (0, CONFIGURATION, True)
+    return Outcome(f"exit {imported} and {refused}, reported: {is_reported}", is_right)
 
 
 @cases.case("all addresses of IPv6 and IPv4, said in the log; its own commands find it")
@@ -147,5 +147,5 @@ async def a_service_on_all_addresses() -> Outcome:
                     for host in asked:
                         variables = {**environment, "EFO_SERVICE__HOST": host}
                         asked[host], _ = await run_efo("healthcheck", environment=variables)
-    is_said = told(read("run.log"), f"http://[::]:{port}", f"http://0.0.0.0:{port}")
+    is_said = reported(read("run.log"), f"http://[::]:{port}", f"http://0.0.0.0:{port}")
     return Outcome(f"healthcheck: {asked}, said: {is_said}", not any(asked.values()) and is_said)

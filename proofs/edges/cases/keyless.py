@@ -179,28 +179,28 @@ async def a_key_that_is_missing_on_any_other_stream() -> Outcome:
             try:
                 await producer.put(data(0))
             except efo.errors.ConfigurationError as error:
-                told = str(error)
+                reported = str(error)
             else:
-                told = "accepted"
-        is_right = "partition_key is missing" in told and not any(fake.records(STREAM).values())
-        return Outcome(told[:110], is_right)
+                reported = "accepted"
+        is_right = "partition_key is missing" in reported and not any(fake.records(STREAM).values())
+        return Outcome(reported[:110], is_right)
 
 
 @cases.case("refused by name at the opening")
 async def order_and_aggregates_of_a_stream_without_keys() -> Outcome:
-    told = []
+    reported = []
     async with served() as (_, options):
         for setting in ("aggregate", "ordered"):
             try:
                 async with efo.open_producer(STREAM, settings=efo.ProducerSettings(**{setting: True}), **options):
-                    told.append("opened")
+                    reported.append("opened")
             except efo.errors.ConfigurationError as error:
-                told.append(str(error))
-    is_right = all(f"{name}=True" in text for name, text in zip(("aggregate", "ordered"), told, strict=True))
-    return Outcome("; ".join(each[:60] for each in told), is_right)
+                reported.append(str(error))
+    is_right = all(f"{name}=True" in text for name, text in zip(("aggregate", "ordered"), reported, strict=True))
+    return Outcome("; ".join(each[:60] for each in reported), is_right)
 
 
-@cases.case("told in one event, nothing lost: aggregates become single records")
+@cases.case("reported in one event, nothing lost: aggregates become single records")
 async def a_producer_whose_stream_changes_to_auto() -> Outcome:
     events: list[object] = []
     settings = efo.ProducerSettings(aggregate=True, ordered=True, linger_seconds=0.02)
@@ -213,9 +213,9 @@ async def a_producer_whose_stream_changes_to_auto() -> Outcome:
                 await trio.sleep(0.01)
         reader = Reader(200)
         await reader.run(options)
-        told = [event for event in events if isinstance(event, DistributionChanged)]
-        is_right = told == [DistributionChanged("AUTO", ("aggregate", "ordered"))]
-        return Outcome(f"told {len(told)} times, {len(reader.keys)} of 200", is_right, lost(reader.keys, 200))
+        reported = [event for event in events if isinstance(event, DistributionChanged)]
+        is_right = reported == [DistributionChanged("AUTO", ("aggregate", "ordered"))]
+        return Outcome(f"reported {len(reported)} times, {len(reader.keys)} of 200", is_right, lost(reader.keys, 200))
 
 
 @cases.case("each record without a key has an error that says so; all others are stored")
@@ -235,18 +235,18 @@ async def a_producer_whose_stream_changes_back() -> Outcome:
             for delivery in keyed:
                 await delivery
         got = [record.data for records in fake.records(STREAM).values() for record in records]
-        is_told = len(errors) == len(without) and all("put it with a key" in error for error in errors)
+        is_reported = len(errors) == len(without) and all("put it with a key" in error for error in errors)
         silent = len({data(n) for n in range(10)}.difference(got)) - len(errors)
-        return Outcome(f"{len(got)} stored, {len(errors)} told", is_told, {"records_lost_silently": silent})
+        return Outcome(f"{len(got)} stored, {len(errors)} reported", is_reported, {"records_lost_silently": silent})
 
 
 @cases.case("the dead letter has the record, with the key None")
 async def a_record_without_a_key_that_fails() -> Outcome:
-    letters: list[efo.DeadLetter] = []
+    dead_letters: list[efo.DeadLetter] = []
     done = trio.Event()
 
-    async def keep(letter: efo.DeadLetter) -> None:
-        letters.append(letter)
+    async def keep(dead_letter: efo.DeadLetter) -> None:
+        dead_letters.append(dead_letter)
         done.set()
 
     async def fail(record: efo.Record, _batch: efo.Batch) -> None:
@@ -260,8 +260,8 @@ async def a_record_without_a_key_that_fails() -> Outcome:
                 nursery.start_soon(partial(consume, options, record_handler=fail, on_error=policy))
                 await done.wait()
                 nursery.cancel_scope.cancel()
-    keys = [letter.record.partition_key for letter in letters]
-    return Outcome(f"keys of the letters: {keys}", keys == [None], lost([e.record.data for e in letters], 1))
+    keys = [dead_letter.record.partition_key for dead_letter in dead_letters]
+    return Outcome(f"keys of the dead_letters: {keys}", keys == [None], lost([e.record.data for e in dead_letters], 1))
 
 
 # --- the service and the commands ------------------------------------------------------------------------------
@@ -330,7 +330,7 @@ async def efo_put_of_a_line_whose_key_is_null_on_any_other_stream() -> Outcome:
         return Outcome(f"exit {code}, stored {stored}", code == USAGE and stored == 0)
 
 
-@cases.case("passes: fan-out is tried by a dry run, and the limits of the account are told")
+@cases.case("passes: fan-out is tried by a dry run, and the limits of the account are reported")
 async def the_doctor_of_a_stream_without_keys() -> Outcome:
     async with served() as (fake, options):
         await run_efo("consumers", "register", options=options)

@@ -28,9 +28,9 @@ from proofs.edges.egress import (
     first_error,
     made_authority,
     put,
+    reported,
     run_efo,
     set_environment,
-    told,
 )
 from proofs.local_servers.http_proxy import HttpProxy, serve_tinyproxy
 from proofs.local_servers.named_hosts import NamedHosts
@@ -119,34 +119,36 @@ async def run_through(answer: bytes, *, seconds: float = 40.0) -> tuple[int, str
 @cases.case("exit 78 at once, with the proxy's address, its status and what to do")
 async def a_proxy_that_asks_for_other_credentials() -> Outcome:
     status, output, port = await run_through(b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n")
-    is_told = told(output, f"127.0.0.1:{port} (HTTPS_PROXY) answers 407", "check its user and password in HTTPS_PROXY")
-    return Outcome(f"exit {status}, told: {is_told}", status == CONFIGURATION and is_told)
+    is_reported = reported(
+        output, f"127.0.0.1:{port} (HTTPS_PROXY) answers 407", "check its user and password in HTTPS_PROXY"
+    )
+    return Outcome(f"exit {status}, reported: {is_reported}", status == CONFIGURATION and is_reported)
 
 
 @cases.case("exit 78 at once: the proxy does not allow this host")
 async def a_proxy_that_forbids_the_host() -> Outcome:
     status, output, port = await run_through(b"HTTP/1.1 403 Forbidden\r\n\r\n")
-    is_told = told(output, f"127.0.0.1:{port}", "answers 403 Forbidden", f"CONNECT {HOST}:443")
-    return Outcome(f"exit {status}, told: {is_told}", status == CONFIGURATION and is_told)
+    is_reported = reported(output, f"127.0.0.1:{port}", "answers 403 Forbidden", f"CONNECT {HOST}:443")
+    return Outcome(f"exit {status}, reported: {is_reported}", status == CONFIGURATION and is_reported)
 
 
 @cases.case("exit 69 after retries: the proxy cannot reach the host now", seconds=90)
 async def a_proxy_whose_way_is_down() -> Outcome:
     status, output, port = await run_through(b"HTTP/1.1 503 Service Unavailable\r\n\r\n", seconds=75)
-    is_told = told(output, f"127.0.0.1:{port} (HTTPS_PROXY) answers 503", "cannot reach this host now")
-    return Outcome(f"exit {status}, told: {is_told}", status == UNAVAILABLE and is_told)
+    is_reported = reported(output, f"127.0.0.1:{port} (HTTPS_PROXY) answers 503", "cannot reach this host now")
+    return Outcome(f"exit {status}, reported: {is_reported}", status == UNAVAILABLE and is_reported)
 
 
 @cases.case("exit 78: what answers is no HTTP proxy, or says far too much")
 async def what_is_no_proxy() -> Outcome:
-    told_of = []
+    reported_of = []
     for answer, words in (
         (b"220 mail.example ESMTP\r\n", "does not speak HTTP/1"),
         (b"HTTP/1.1 200 OK\r\n" + b"X-Padding: y\r\n" * 3000, "head has more than 16384 bytes"),
     ):
         status, output, port = await run_through(answer)
-        told_of.append((status, told(output, f"127.0.0.1:{port} (HTTPS_PROXY)", words)))
-    return Outcome(f"{told_of}", told_of == [(CONFIGURATION, True)] * 2)
+        reported_of.append((status, reported(output, f"127.0.0.1:{port} (HTTPS_PROXY)", words)))
+    return Outcome(f"{reported_of}", reported_of == [(CONFIGURATION, True)] * 2)
 
 
 @cases.case("waits at most 8 s for a connection, and says for what")
@@ -217,14 +219,14 @@ async def the_role_of_the_instance() -> Outcome:
 
 @cases.case("exit 78 with the variable's name, and nothing of its value")
 async def a_variable_that_names_no_proxy() -> Outcome:
-    told_of = []
+    reported_of = []
     for value in (f"socks5://user:{CANARY}@proxy:1080", f"http://user:{CANARY}/x@proxy:3128", f"http://{CANARY}\n"):
         status, output = await run_efo("run", environment={**RUN, "HTTPS_PROXY": value})
-        told_of.append((status, told(output, "HTTPS_PROXY ")))
-    return Outcome(f"{told_of}", told_of == [(CONFIGURATION, True)] * 3)
+        reported_of.append((status, reported(output, "HTTPS_PROXY ")))
+    return Outcome(f"{reported_of}", reported_of == [(CONFIGURATION, True)] * 3)
 
 
-@cases.case("is trusted by AWS_CA_BUNDLE or REQUESTS_CA_BUNDLE, and told without them")
+@cases.case("is trusted by AWS_CA_BUNDLE or REQUESTS_CA_BUNDLE, and reported without them")
 async def a_proxy_that_intercepts_tls() -> Outcome:
     authority, ca_file = made_authority()
     found = []
@@ -283,10 +285,10 @@ async def plain_http_where_tls_is_expected() -> Outcome:
         url = address.url.replace("http://", "https://")
         began = time.monotonic()
         status, output = await run_efo("run", environment={**RUN, "EFO_KINESIS__ENDPOINT_URL": url})
-        is_told = told(output, "does not speak TLS", "check endpoint_url")
+        is_reported = reported(output, "does not speak TLS", "check endpoint_url")
         return Outcome(
-            f"exit {status} after {time.monotonic() - began:.0f} s, told: {is_told}",
-            status == CONFIGURATION and is_told,
+            f"exit {status} after {time.monotonic() - began:.0f} s, reported: {is_reported}",
+            status == CONFIGURATION and is_reported,
         )
 
 
@@ -295,8 +297,8 @@ async def tls_where_plain_http_is_expected() -> Outcome:
     async with FakeKinesis(clock=time.time) as fake, fake.serve() as address:
         url = address.url.replace("https://", "http://")
         status, output = await run_efo("run", environment={**RUN, "EFO_KINESIS__ENDPOINT_URL": url})
-        is_told = told(output, "speaks TLS, but endpoint_url is http://", "write https://")
-        return Outcome(f"exit {status}, told: {is_told}", status == CONFIGURATION and is_told)
+        is_reported = reported(output, "speaks TLS, but endpoint_url is http://", "write https://")
+        return Outcome(f"exit {status}, reported: {is_reported}", status == CONFIGURATION and is_reported)
 
 
 @cases.case("exit 78: another server answers; no lease is taken for written")
@@ -320,8 +322,8 @@ async def a_page_of_a_portal_in_place_of_dynamodb() -> Outcome:
         }
         status, output = await run_efo("run", environment=environment)
         nursery.cancel_scope.cancel()
-        is_told = told(output, "what answers is another server (HTTP 200)", "check endpoint_url")
-        return Outcome(f"exit {status}, told: {is_told}", status == CONFIGURATION and is_told)
+        is_reported = reported(output, "what answers is another server (HTTP 200)", "check endpoint_url")
+        return Outcome(f"exit {status}, reported: {is_reported}", status == CONFIGURATION and is_reported)
 
 
 @cases.case("names the proxy of each host, without its credentials")

@@ -15,7 +15,7 @@ from efo.errors import EfoError
 from efo.protocol.remedies import REMEDIES
 from efo.testing import ALWAYS, FakeKinesis, FakeKinesisThread, When
 from efo.testing.faults import Fault, NoResponse, Refuse, Silence
-from proofs.edges.consuming import STREAM, Told, consume, in_virtual_time
+from proofs.edges.consuming import STREAM, Reported, consume, in_virtual_time
 from proofs.edges.service import Service, serving
 from proofs.situations.situation import CANARY, Cases, Outcome
 
@@ -26,10 +26,10 @@ GIVEN_UP = "is no longer tried here, and has not ended"
 _MINUTE: Final = 60.0
 
 
-def during_faults(*faults: tuple[Fault, When], seconds: float = 300.0, **settings: Any) -> Told:
-    """Read a stream of four shards, with these faults, and return what was told."""
+def during_faults(*faults: tuple[Fault, When], seconds: float = 300.0, **settings: Any) -> Reported:
+    """Read a stream of four shards, with these faults, and return what was reported."""
 
-    async def main() -> Told:
+    async def main() -> Reported:
         async with FakeKinesis() as fake:
             fake.create_stream(STREAM, shards=4)
             fake.put_many(STREAM, [(f"{CANARY}-{n}", CANARY.encode()) for n in range(20)])
@@ -37,7 +37,7 @@ def during_faults(*faults: tuple[Fault, When], seconds: float = 300.0, **setting
                 fake.faults.add(fault, when)
             open_with = {"on_service_error": settings.pop("on_service_error", "stop")}
             consumed = await consume(fake, seconds, open_with=open_with, **settings)
-        return consumed.told
+        return consumed.reported
 
     return in_virtual_time(main)
 
@@ -46,9 +46,9 @@ def between(start: float, stop: float, operation: str = "SubscribeToShard") -> W
     return When(operation=operation, start=start, stop=stop, times=ALWAYS)
 
 
-def one_outage(told: Told, error_type: str) -> Outcome:
-    """Return whether one outage was told, with its cause and its remedy, and its end."""
-    lines = told.lines_with("outage of Kinesis")
+def one_outage(reported: Reported, error_type: str) -> Outcome:
+    """Return whether one outage was reported, with its cause and its remedy, and its end."""
+    lines = reported.lines_with("outage of Kinesis")
     is_right = (
         len(lines) == len((BEGAN, ENDED))
         and BEGAN in lines[0]
@@ -61,22 +61,22 @@ def one_outage(told: Told, error_type: str) -> Outcome:
 
 @cases.case("two lines: an outage with the remedy for errors of the service itself, and its end; renewals fail first")
 def the_service_fails_for_two_minutes() -> Outcome:
-    told = during_faults((Refuse("InternalFailureException", status=500), between(200, 420)), seconds=700)
-    return one_outage(told, "InternalFailureException")
+    reported = during_faults((Refuse("InternalFailureException", status=500), between(200, 420)), seconds=700)
+    return one_outage(reported, "InternalFailureException")
 
 
 @cases.case("two lines, with the remedy for throttling; what lasts less than 10 s belongs to pacing, and is none")
 def throttled_for_two_minutes() -> Outcome:
-    told = during_faults((Refuse("LimitExceededException"), between(200, 420)), seconds=700)
+    reported = during_faults((Refuse("LimitExceededException"), between(200, 420)), seconds=700)
     short = during_faults((Refuse("LimitExceededException"), between(0, 7)), seconds=100)
-    found = one_outage(told, "throttled")
+    found = one_outage(reported, "throttled")
     return Outcome(found.did, is_right=found.is_right and not short.lines_with("outage"))
 
 
 @cases.case("three lines: no sign of life, then no response to calls, each with its remedy; and the end")
 def silence_for_two_minutes() -> Outcome:
-    told = during_faults((Silence(), When(at=20, times=1)), (NoResponse(), between(20, 140)), seconds=400)
-    lines = told.lines_with("outage of Kinesis")
+    reported = during_faults((Silence(), When(at=20, times=1)), (NoResponse(), between(20, 140)), seconds=400)
+    lines = reported.lines_with("outage of Kinesis")
     is_right = [CHANGED in line for line in lines] == [False, True, False] and (
         REMEDIES["transport"] in lines[0] and REMEDIES["silence"] in lines[1] and ENDED in lines[2]
     )
@@ -85,36 +85,36 @@ def silence_for_two_minutes() -> Outcome:
 
 @cases.case("no outage: one line says that the shards are isolated, why, and what to do")
 def the_key_is_disabled_from_the_start() -> Outcome:
-    async def main() -> Told:
+    async def main() -> Reported:
         async with FakeKinesis() as fake:
             fake.create_stream(STREAM, shards=1)
             fake.encrypt(STREAM, "alias/orders")
             fake.fail_key(STREAM, "KMSDisabledException")
             consumed = await consume(fake, 50, open_with={"on_service_error": "isolate"})
-        return consumed.told
+        return consumed.reported
 
-    told = in_virtual_time(main)
-    outages, lines = told.lines_with("outage"), told.lines_with("kms")
+    reported = in_virtual_time(main)
+    outages, lines = reported.lines_with("outage"), reported.lines_with("kms")
     is_right = not outages and bool(lines) and any("isolated" in line for line in lines)
     return Outcome(f"{len(outages)} lines of outages; {lines[:1]}", is_right=is_right)
 
 
 @cases.case("the outage is given up, not ended, when the worker ends while it lasts")
 def the_worker_ends_before_the_outage() -> Outcome:
-    told = during_faults((Refuse("InternalFailureException", status=500), between(200, 10_000)), seconds=500)
-    lines = told.lines_with("outage of Kinesis")
+    reported = during_faults((Refuse("InternalFailureException", status=500), between(200, 10_000)), seconds=500)
+    lines = reported.lines_with("outage of Kinesis")
     is_right = len(lines) == len((BEGAN, GIVEN_UP)) and BEGAN in lines[0] and GIVEN_UP in lines[1]
     return Outcome(" / ".join(lines), is_right=is_right)
 
 
 @cases.case("one more line, with the new cause and its own remedy; the end names the last cause")
 def the_cause_changes() -> Outcome:
-    told = during_faults(
+    reported = during_faults(
         (Refuse("InternalFailureException", status=500), between(200, 360)),
         (Refuse("LimitExceededException"), between(360, 460)),
         seconds=900,
     )
-    lines = told.lines_with("outage of Kinesis")
+    lines = reported.lines_with("outage of Kinesis")
     is_right = (
         [CHANGED in line for line in lines] == [False, True, False]
         and "by InternalFailureException goes on" in lines[1]
@@ -124,7 +124,7 @@ def the_cause_changes() -> Outcome:
     return Outcome(" / ".join(lines), is_right=is_right)
 
 
-@cases.case("a cause that was told before is not told again within ten minutes: three lines, not sixty")
+@cases.case("a cause that was reported before is not reported again within ten minutes: three lines, not sixty")
 def two_causes_alternate() -> Outcome:
     faults = [
         (
@@ -133,14 +133,14 @@ def two_causes_alternate() -> Outcome:
         )
         for number, times in enumerate(pairwise(range(240, 840, 20)))
     ]
-    told = during_faults(*faults, seconds=1300)
-    lines = told.lines_with("outage of Kinesis")
+    reported = during_faults(*faults, seconds=1300)
+    lines = reported.lines_with("outage of Kinesis")
     is_right = [CHANGED in line for line in lines] == [False, True, False]
     return Outcome(f"{len(lines)} lines", is_right=is_right)
 
 
 def _restarted(cause: str, again: dict[str, Any] | None = None) -> list[str]:
-    """Read from a fake on a port, and stop it. `again`: how another one starts there. Return what was told.
+    """Read from a fake on a port, and stop it. `again`: how another one starts there. Return what was reported.
 
     `cause`: the error type to wait for.
     """
@@ -155,8 +155,8 @@ def _restarted(cause: str, again: dict[str, Any] | None = None) -> list[str]:
             stack.enter_context(FakeKinesisThread(port=port, **again)).create_stream(STREAM, 1)
         service.until(lambda: cause in [line["error_type"] for line in _outage_lines(service)])
         problems = service.problems()
-        told = [f"{line['event']}: {line['error_type']}: {line.get('remedy')}" for line in _outage_lines(service)]
-    return [*told, *(f"/status: {problem}" for problem in problems if "Kinesis has failed" in problem)]
+        reported = [f"{line['event']}: {line['error_type']}: {line.get('remedy')}" for line in _outage_lines(service)]
+    return [*reported, *(f"/status: {problem}" for problem in problems if "Kinesis has failed" in problem)]
 
 
 def _outage_lines(service: Service) -> list[dict[str, Any]]:
@@ -165,18 +165,18 @@ def _outage_lines(service: Service) -> list[dict[str, Any]]:
 
 @cases.case("an outage with the remedy for connections, in the log and in /status", seconds=90)
 def nothing_listens_any_more() -> Outcome:
-    told = _restarted("connect")
-    is_right = any(line.startswith("/status") and REMEDIES["connect"] in line for line in told) and any(
-        line.startswith("kinesis_outage") and REMEDIES["connect"] in line for line in told
+    reported = _restarted("connect")
+    is_right = any(line.startswith("/status") and REMEDIES["connect"] in line for line in reported) and any(
+        line.startswith("kinesis_outage") and REMEDIES["connect"] in line for line in reported
     )
-    return Outcome(" / ".join(told), is_right=is_right)
+    return Outcome(" / ".join(reported), is_right=is_right)
 
 
 @cases.case("the outage changes its cause: a certificate that is not trusted, with the remedy for TLS", seconds=90)
 def another_certificate_answers() -> Outcome:
-    told = _restarted("tls", {"tls": True})
-    is_right = any(line.startswith("kinesis_outage_changed: tls") and REMEDIES["tls"] in line for line in told)
-    return Outcome(" / ".join(told), is_right=is_right)
+    reported = _restarted("tls", {"tls": True})
+    is_right = any(line.startswith("kinesis_outage_changed: tls") and REMEDIES["tls"] in line for line in reported)
+    return Outcome(" / ".join(reported), is_right=is_right)
 
 
 @cases.case("refused with the reason: the name has no address")

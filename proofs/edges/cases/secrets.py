@@ -178,7 +178,7 @@ def all_loggers_are_at_debug_while_a_stream_is_read_and_put() -> Outcome:
     return Outcome(f"read {got} records in 3 modes", got == 3)  # noqa: PLR2004 - one in each
 
 
-@cases.case("nothing of a URL's password in what is told", seconds=150)
+@cases.case("nothing of a URL's password in what is reported", seconds=150)
 def servers_with_passwords_cannot_be_reached() -> Outcome:
     """Let the lease stores and the rows of other libraries be URLs with passwords."""
     os.environ.update(GOOD)
@@ -194,7 +194,7 @@ def servers_with_passwords_cannot_be_reached() -> Outcome:
     return Outcome(f"exit codes {codes}", all(code in {0, 64, 69, 78} for code in codes))
 
 
-@cases.case("nothing of the password in what is told")
+@cases.case("nothing of the password in what is reported")
 def kafka_with_a_password_cannot_be_reached() -> Outcome:
     """Ask doctor."""
     os.environ.update(GOOD)

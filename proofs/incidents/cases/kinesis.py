@@ -114,6 +114,6 @@ def records_expire_unread() -> Outcome:
         one.stop_trickle()
         one.until(lambda: False, 2)
         expired = one.put - one.arrived()
-        one.note(f"{expired} expired, and it was told")
+        one.note(f"{expired} expired, and it was reported")
         one.put = one.arrived()
         return one.outcome()

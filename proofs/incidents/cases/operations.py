@@ -194,7 +194,7 @@ def commands_beside_the_directory_of_the_workers() -> Outcome:
     elsewhere = Path("elsewhere").absolute()
     elsewhere.mkdir()
     with running() as one:
-        told: list[str] = []
+        reported: list[str] = []
         codes: list[int] = []
         for arguments in (
             ("leases", "list"),
@@ -206,8 +206,8 @@ def commands_beside_the_directory_of_the_workers() -> Outcome:
         ):
             done = _command(one, elsewhere, *arguments)
             codes.append(done.returncode)
-            told.append(done.stderr)
-        names = all(f"{elsewhere}/var/leases.sqlite" in text for text in told)
+            reported.append(done.stderr)
+        names = all(f"{elsewhere}/var/leases.sqlite" in text for text in reported)
         is_right = set(codes) == {64} and names and not any(elsewhere.iterdir())
         one.note(f"exit codes {sorted(set(codes))}, {len(list(elsewhere.iterdir()))} files made")
         stays = _command(one, elsewhere, "consumers", "list", "--json")

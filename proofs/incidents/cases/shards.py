@@ -74,7 +74,7 @@ def records_are_dead_lettered() -> Outcome:
 
 
 @cases.case("a problem of a ready service: it was paused by an operator")
-def an_operator_has_paused_nothing_and_the_drain_is_told() -> Outcome:
+def an_operator_has_paused_nothing_and_the_drain_is_reported() -> Outcome:
     with running() as one:
         one.play(one.service.process.terminate, Expected(ends=0))
         one.restart()

@@ -71,7 +71,7 @@ def the_disk_of_the_json_lines_is_full() -> Outcome:
             return one.outcome()
 
 
-@cases.case("the process ends with exit 69 after the time that the setting says, and not before it was told")
+@cases.case("the process ends with exit 69 after the time that the setting says, and not before it was reported")
 def a_full_disk_with_a_limit_for_retries() -> Outcome:
     with (
         small_disk() as disk,

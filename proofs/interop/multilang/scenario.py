@@ -173,10 +173,10 @@ class Story:
     async def _start(self, name: str) -> None:
         self._running[name] = await Daemon.start(name, self._bench)
 
-    async def _end(self, name: str, how: str, told: str) -> None:
+    async def _end(self, name: str, how: str, reported: str) -> None:
         end: Callable[[], Awaitable[None]] = getattr(self._running.pop(name), how)
         await end()
-        self._progress(f"{name} {told}; {self._count()} records are noted")
+        self._progress(f"{name} {reported}; {self._count()} records are noted")
 
     async def _finish(self, last: str) -> Comparison:
         self._load.cancel()

@@ -32,7 +32,7 @@ from efo_service.relay.jsonlines import Encoding
 from efo_service.times import parse_time
 
 IDLE_AFTER: Final = 10.0
-"""Seconds without a record until a terminal is told what is being read."""
+"""Seconds without a record until a terminal is shown what is read."""
 _DATE_STEP: Final = 1.0
 """The service's time is known from the header `Date`, which is up to this many seconds late."""
 _CLOSED: Final = select.POLLERR | select.POLLHUP | select.POLLNVAL

@@ -102,16 +102,16 @@ def _lease_table(settings: Settings) -> tuple[str | None, ...]:
 
 
 def _shared_outputs(one: Settings, other: Settings) -> Iterator[str]:
-    written, letters = _outputs(one)
-    other_written, other_letters = _outputs(other)
-    # Kafka's topic of dead letters may be shared: each letter names its stream. A topic of the log has one stream.
-    shared = (written & other_written) | (written & other_letters) | (letters & other_written)
-    shared |= {output for output in letters & other_letters if output[0] == "log"}
+    written, dead_letters = _outputs(one)
+    other_written, other_dead_letters = _outputs(other)
+    # Kafka's topic of dead letters may be shared: each names its stream. A topic of the log has one stream.
+    shared = (written & other_written) | (written & other_dead_letters) | (dead_letters & other_written)
+    shared |= {output for output in dead_letters & other_dead_letters if output[0] == "log"}
     for output in sorted(shared, key=str):
-        yield _TOLD[output[0]].format(*output)
+        yield _REPORTED[output[0]].format(*output)
 
 
-_TOLD: Final = {
+_REPORTED: Final = {
     "log": "both write the topic {2!r} of the log {1}, which belongs to one stream: choose another [relay] topic,"
     " dead_letters or directory for one of them",
     "jsonl": "both write the JSON lines to {1}: choose another [relay] jsonl_file for one of them",
@@ -129,17 +129,17 @@ def _outputs(settings: Settings) -> tuple[set[tuple[str, ...]], set[tuple[str, .
     log = ("log", str(root) if isinstance(root, StoreUrl) else _normal(root))
     brokers = ("kafka", relay.kafka.bootstrap_servers)
     written: tuple[str, ...]
-    letters = log
+    dead_letters = log
     match relay.sink:
         case "log":
             written = (*log, settings.topic)
         case "jsonl":
             written = ("jsonl", "stdout" if str(relay.jsonl_file) == "-" else _normal(relay.jsonl_file))
         case "kafka":
-            written, letters = (*brokers, settings.topic), brokers
+            written, dead_letters = (*brokers, settings.topic), brokers
         case other:
             written = ("plugin", other, settings.topic, *(f"{k}={v}" for k, v in sorted(relay.options.items())))
-    return {written}, set() if relay.dead_letters is None else {(*letters, relay.dead_letters)}
+    return {written}, set() if relay.dead_letters is None else {(*dead_letters, relay.dead_letters)}
 
 
 def _normal(path: Path) -> str:

@@ -136,7 +136,7 @@ def _each_stream(
     path: Path | None, text: str, defaults: Mapping[str, Any], streams: Mapping[str, Any]
 ) -> Iterator[tuple[str, Settings]]:
     """Yield the streams by name. Raises ConfigurationError, with the mistakes of all of them."""
-    problems: dict[str, None] = {}  # a wrong default is a mistake of each stream, and told once
+    problems: dict[str, None] = {}  # a wrong default is a mistake of each stream, and reported once
     for name, table in streams.items():
         prefix = variable_of(TABLE, name) + "__"
         own = merged(merged({"kinesis": {"stream": name}}, defaults), table)

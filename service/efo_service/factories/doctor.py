@@ -121,8 +121,8 @@ def _sink(settings: Settings, seconds: float) -> list[Check]:
 
 def _sink_checks(settings: Settings, seconds: float) -> list[Check]:
     relay = settings.relay
-    letters = {} if relay.dead_letters is None else {f"{_system(relay)} dead letters": relay.dead_letters}
-    topics = {f"{relay.sink} topic": settings.topic, **letters}
+    dead_letters = {} if relay.dead_letters is None else {f"{_system(relay)} dead letters": relay.dead_letters}
+    topics = {f"{relay.sink} topic": settings.topic, **dead_letters}
     if relay.sink == "kafka":
         return _kafka(settings, topics, seconds)
     from efo_service.operations.doctor.files import jsonl_check, plugin_check, retention_check  # noqa: PLC0415 - pyarrow is slow to import
@@ -130,7 +130,7 @@ def _sink_checks(settings: Settings, seconds: float) -> list[Check]:
     if relay.sink == "log":
         is_limited = relay.retention_hours is not None or relay.retention_bytes is not None
         return [*_log_checks(settings, topics), retention_check(is_limited=is_limited)]
-    written = _log_checks(settings, letters) if letters else []
+    written = _log_checks(settings, dead_letters) if dead_letters else []
     if relay.sink == "jsonl":
         return [jsonl_check(None if relay.writes_to_stdout else relay.jsonl_file), *written]
     return [plugin_check(relay.sink), *written]

@@ -2,7 +2,7 @@
 
 Its exceptions become SinkError's or SinkDefectError, without their text. A position that is none, or that does not
 follow the commits, would lose records (rule R12). A step that holds up the event loop costs leases (rule R10), so it
-is told.
+is reported.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class PluginSink:
         self._created_at: float | None = None
 
     def identify(self, created_at: float | None) -> None:
-        """Note when the stream was created, see `Identified`. The sink is told before each opening."""
+        """Note when the stream was created, see `Identified`. The sink learns it before each opening."""
         self._created_at = created_at
 
     def open(

@@ -1,4 +1,4 @@
-"""`efo.read_log`. It is importable without pyarrow, so that what is missing is told when it is called."""
+"""`efo.read_log`. It is importable without pyarrow, so that what is missing is reported when it is called."""
 
 from __future__ import annotations
 

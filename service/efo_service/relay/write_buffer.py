@@ -180,14 +180,14 @@ class WriteBuffer:
             if reason is None:
                 taken.append(record)
                 continue
-            letter = msgspec.structs.replace(record, tags=(*record.tags, (REASON_TAG, reason)))
+            dead_letter = msgspec.structs.replace(record, tags=(*record.tags, (REASON_TAG, reason)))
             sink = None if self._dead_letters is None else self._dead_letters.sink
-            refused_too = None if sink is None or sink.refusal is None else sink.refusal(letter)
+            refused_too = None if sink is None or sink.refusal is None else sink.refusal(dead_letter)
             if sink is None or refused_too is not None:
                 return Sorted(taken, dead_letters, end, self._error(record, reason, refused_too))
             at = checkpoint_of(record)
             if sink.position is None or at > sink.position:
-                dead_letters.append((sink.prepare((letter,)), RefusedRecord(at, reason)))
+                dead_letters.append((sink.prepare((dead_letter,)), RefusedRecord(at, reason)))
         return Sorted(taken, dead_letters, len(batch.records), None)
 
     def _error(self, record: Record, reason: str, refused_too: str | None) -> RecordRefusedError:

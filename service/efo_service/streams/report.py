@@ -31,7 +31,7 @@ class StreamsReport:
         return tuple(
             text
             for stream in self._supervisor.configured()
-            for text in self._told(stream, health_of(stream).obstacles())
+            for text in self._reported(stream, health_of(stream).obstacles())
         )
 
     def problems(self) -> tuple[str, ...]:
@@ -39,7 +39,7 @@ class StreamsReport:
         of_streams = (
             text
             for stream in self._supervisor.configured()
-            for text in self._told(stream, health_of(stream).problems())
+            for text in self._reported(stream, health_of(stream).problems())
         )
         return (*self._process.texts(), *of_streams)
 
@@ -68,7 +68,7 @@ class StreamsReport:
             "streams": [{"name": name, **status} for name, status in statuses.items()],
         }
 
-    def _told(self, stream: Stream, texts: tuple[str, ...]) -> Iterator[str]:
+    def _reported(self, stream: Stream, texts: tuple[str, ...]) -> Iterator[str]:
         return (f"{stream.name}: {text}" if self._supervisor.configuration.has_tables else text for text in texts)
 
 

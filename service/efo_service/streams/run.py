@@ -113,7 +113,7 @@ class StreamRun:
 
     async def _relay(self) -> None:
         settings, parts = self.settings, self._parts
-        # What happens while the sink and the lease store open is told too: a store that does not answer yet.
+        # What happens while the sink and the lease store open is reported too: a store that does not answer yet.
         reports = _Relayed(combine_observers(self._log, self.health, self._source))
         tracing = open_tracing(self._telemetry, settings.relay)
         async with (
@@ -123,10 +123,10 @@ class StreamRun:
             open_metrics(settings) as cloudwatch,
         ):
             instruments = _metrics(settings, self._telemetry, kinesis)
-            told = combine_observers(self._log, self._source)
+            reported = combine_observers(self._log, self._source)
             if self.is_retried:
-                told = HeldBack(told, self.reading.set)
-            reports.observer = observer = combine_observers(self.health, told, instruments, cloudwatch, identifies)
+                reported = HeldBack(reported, self.reading.set)
+            reports.observer = observer = combine_observers(self.health, reported, instruments, cloudwatch, identifies)
             opening = parts.open_consumer(
                 kinesis,
                 application=settings.consumer.application,
@@ -160,8 +160,8 @@ class StreamRun:
 
 
 def _problems_of(destination: Destination) -> tuple[str, ...]:
-    letters = () if destination.dead_letters is None else destination.dead_letters.problems()
-    return (*destination.problems(), *letters)
+    dead_letters = () if destination.dead_letters is None else destination.dead_letters.problems()
+    return (*destination.problems(), *dead_letters)
 
 
 def names(settings: Settings) -> dict[str, str]:

@@ -109,7 +109,7 @@ class Observed:
             start = self._started_at
             if instrument.kind is not ObservableGauge and wanted is AggregationTemporality.DELTA:
                 before = totals.get((scope.name, instrument.name), {})
-                # Only what is told now is kept. A counter that began again is told from 0.
+                # Only what is reported now is kept. A counter that began again is reported from 0.
                 totals[scope.name, instrument.name] = {key: value for key, (_, value) in found.items()}
                 found = {
                     key: (attributes, value - last if value >= (last := before.get(key, 0)) else value)

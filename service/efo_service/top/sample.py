@@ -1,4 +1,4 @@
-"""A sample: what a running service told at one moment, from its /status and /metrics. Pure."""
+"""A sample: what a running service reported at one moment, from its /status and /metrics. Pure."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Counters(msgspec.Struct, frozen=True):
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """What the service told. `at`: when the counters were read, in seconds of a monotonic clock."""
+    """What the service reported. `at`: when the counters were read, in seconds of a monotonic clock."""
 
     at: float
     status: StatusSample

@@ -35,7 +35,7 @@ class Row(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class View(msgspec.Struct, frozen=True):
-    """The service. `worker_id`: None if a supervisor told it; then `workers` is the number of its processes.
+    """The service. `worker_id`: None if a supervisor reported it; then `workers` is the number of its processes.
 
     `conditions`: the number of shards in each condition. `shards`: the first ones of the order; `shards_not_shown`: how
     many follow.

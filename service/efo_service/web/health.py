@@ -42,7 +42,7 @@ _CHANGES: Final = frozenset({
     StartDelayed, ShardsListed, RecordsExpired,
 })  # fmt: skip
 EXPIRED_SHOWN_FOR: Final = 86_400.0
-"""Seconds for which it is told that records expired unread: nothing ends it, and nothing brings them back."""
+"""Seconds for which it is reported that records expired unread: nothing ends it, and nothing brings them back."""
 
 
 class Health:
@@ -75,7 +75,9 @@ class Health:
         self._scanned_at: float | None = None
         self._store_error: str | None = None
         self._subscribe_error: tuple[str, str] | None = None
-        self._expired: dict[str, tuple[float, RecordsExpired]] = {}  # until when it is told, and the last of each shard
+        self._expired: dict[
+            str, tuple[float, RecordsExpired]
+        ] = {}  # until when it is reported, and the last of each shard
         self._delayed: StartDelayed | None = None
         self.of_sink: Callable[[], Iterable[str]] = tuple
         """What is wrong with the sink beside commits that fail."""
@@ -97,7 +99,7 @@ class Health:
             case ShardsListed():
                 self._delayed, self._has_listed = None, True
             case RecordsExpired(shard_id=shard_id):
-                known = {shard: told for shard, told in self._expired.items() if told[0] > self._clock()}
+                known = {shard: reported for shard, reported in self._expired.items() if reported[0] > self._clock()}
                 self._expired = {**known, shard_id: (self._clock() + EXPIRED_SHOWN_FOR, event)}
             case ReadModeChanged(mode=mode):
                 self._is_polled = mode == "polling"

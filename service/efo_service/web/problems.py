@@ -59,14 +59,14 @@ def continued(error: LastError, before: LastError | None) -> LastError:
 
 
 class _Told(NamedTuple):
-    """How a condition is told. `what`: after the names of the shards and before the seconds."""
+    """How a condition is reported. `what`: after the names of the shards and before the seconds."""
 
     what: str
     remedy: str
     stops_reading: bool = True
 
 
-_TOLD: Final[dict[Condition, _Told]] = {
+_REPORTED: Final[dict[Condition, _Told]] = {
     "frozen": _Told(
         "frozen: the subscription is open, and no event has arrived for {seconds:.0f} s, though an idle shard gets one "
         "about every 5 s",
@@ -121,7 +121,7 @@ def outage_problem(outage: KnownOutage) -> Problem:
 
 
 def filtering_problem(filtered: Mapping[str, LeftOut], shards: int) -> Problem:
-    """Return what is told of user records that were filtered out of aggregates, by shard id (rule R17)."""
+    """Return what is reported of user records that were filtered out of aggregates, by shard id (rule R17)."""
     records = sum(found.records for found in filtered.values())
     mode = next(iter(filtered.values())).mode
     text = f"{_named(sorted(filtered), shards)}: {records} user records of aggregates were filtered out"
@@ -129,7 +129,7 @@ def filtering_problem(filtered: Mapping[str, LeftOut], shards: int) -> Problem:
 
 
 def dropped_problem(dropped: Mapping[str, LeftOut], shards: int, *, is_old: bool) -> Problem:
-    """Return what is told of records that a limit of age dropped, by shard id. `is_old`: not skipped unread."""
+    """Return what is reported of records that a limit of age dropped, by shard id. `is_old`: not skipped unread."""
     records, names = sum(found.records for found in dropped.values()), _named(sorted(dropped), shards)
     if is_old:
         text = f"{names}: {records} records older than [relay] max_record_age_seconds were dropped"
@@ -167,17 +167,17 @@ def shard_problems(
     by_condition: dict[Condition, list[ShardReading]] = defaultdict(list)
     for shard in shards:
         by_condition[condition(shard, now)].append(shard)
-    for name, told in _TOLD.items():
+    for name, reported in _REPORTED.items():
         if affected := by_condition.get(name):
             longest = max(affected, key=lambda shard: _seconds(shard, now))
-            seconds, error, do = _seconds(longest, now), "", told.remedy
+            seconds, error, do = _seconds(longest, now), "", reported.remedy
             why = subscribe_error if name == "disconnected" else None
             if name == "uncommitted" and longest.overdue is not None:
                 why = (longest.overdue.error_type or "no answer", longest.overdue.detail)
             if why is not None:
                 error, do = f" ({why[1] or why[0]})", remedy(why[0]) or do
-            what = told.what.format(seconds=seconds, error=error)
-            yield Problem(f"{_names(affected, shards)}: {what}: {do}", told.stops_reading)
+            what = reported.what.format(seconds=seconds, error=error)
+            yield Problem(f"{_names(affected, shards)}: {what}: {do}", reported.stops_reading)
     yield from _unsaved(shards, lambda shard: checkpoint_age(shard, now), unsaved_after)
 
 

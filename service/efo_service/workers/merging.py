@@ -36,9 +36,9 @@ def merge_status(statuses: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         return _merge_streams(statuses)
     known = [status for status in statuses.values() if status.get("lease_table") == "known"]
     table = known[0] if known else {}
-    told = next(iter(statuses.values()), {})
+    reported = next(iter(statuses.values()), {})
     return {
-        **{key: told[key] for key in _NAMES if key in told},  # SIGHUP may have changed them
+        **{key: reported[key] for key in _NAMES if key in reported},  # SIGHUP may have changed them
         "problems": list(_problems(statuses)),
         "last_errors": _by_worker(statuses, "last_errors"),
         "lease_table": "known" if known else "unknown",

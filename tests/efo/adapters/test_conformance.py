@@ -247,7 +247,7 @@ def test_only_the_poison_record_is_skipped(program_with_policy):
     assert skipped.error_type == "ValueError"
 
 
-@pytest.mark.promise("misuse is told")
+@pytest.mark.promise("misuse is reported")
 def test_a_handler_that_misuses_efo_is_never_skipped(program_with_policy):
     world = World(shards=1)
     world.put(0)
@@ -341,7 +341,7 @@ def test_records_that_are_too_old_are_dropped_and_counted(program):
 
 
 @pytest.mark.promise("R11 skip when behind")
-def test_a_shard_that_is_too_far_behind_goes_on_at_its_tip_and_the_hole_is_told(program):
+def test_a_shard_that_is_too_far_behind_goes_on_at_its_tip_and_the_hole_is_reported(program):
     world, reader = World(shards=1, event_records=3), Reader(2)
     world.put(*range(7))
     world.age(3600, 7)

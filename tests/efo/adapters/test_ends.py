@@ -1,4 +1,4 @@
-"""How each form ends: by `until`, by its time, by an error; and what is told of it. See test_conformance.py too."""
+"""How each form ends: by `until`, by its time, by an error; and what is reported of it. See test_conformance.py too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an application developer is told of a mistake, in each form: one sentence, at the call, a short traceback."""
+"""What a developer is shown of a mistake, in each form: one sentence, at the call, a short traceback."""
 
 from __future__ import annotations
 

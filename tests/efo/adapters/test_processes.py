@@ -15,7 +15,7 @@ import efo, efo.aio, efo.sync
 warnings.simplefilter("ignore", DeprecationWarning)  # of fork beside threads
 options = dict(application="app", worker_id="worker")
 
-def told(function, *args):
+def reported(function, *args):
     try:
         print(repr(function(*args))[:100], flush=True)
     except efo.errors.EfoError as error:
@@ -24,7 +24,7 @@ def told(function, *args):
 def in_child(function, *args):
     child = os.fork()
     if child == 0:
-        told(function, *args)
+        reported(function, *args)
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
 """

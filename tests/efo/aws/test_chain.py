@@ -1,4 +1,4 @@
-"""Each provider of botocore's chain: what it has, and what is told if it fails. The services are on loopback."""
+"""Each provider of botocore's chain: what it has, and what is reported if it fails. The services are on loopback."""
 
 import logging
 import os
@@ -80,7 +80,7 @@ def test_each_provider_is_asked_once_by_a_server_that_compares_paths(provider, s
 
 @pytest.mark.parametrize("provider", ["assume-role-with-web-identity", "container-role", "sso", "assume-role"])
 @pytest.mark.parametrize("outage", OUTAGES)
-def test_a_wrong_answer_of_a_service_is_told_with_the_service_and_without_its_text(
+def test_a_wrong_answer_of_a_service_is_reported_with_the_service_and_without_its_text(
     provider, outage, set_up, services, environment
 ):
     set_up(provider)
@@ -118,7 +118,7 @@ def test_a_token_file_that_is_missing_is_named(set_up, tmp_path):
 
 
 @pytest.mark.parametrize("seconds", [-10, None], ids=["expired", "never logged in"])
-def test_without_a_session_of_sso_the_login_command_is_told(seconds, environment, tmp_path, services):
+def test_without_a_session_of_sso_the_login_command_is_reported(seconds, environment, tmp_path, services):
     for name, value in sso(tmp_path, services).items():
         environment.setenv(name, value)
     if seconds is None:
@@ -130,7 +130,7 @@ def test_without_a_session_of_sso_the_login_command_is_told(seconds, environment
 
 
 @pytest.mark.parametrize(
-    ("command", "told"),
+    ("command", "reported"),
     [
         ("/nowhere/command --x", "/nowhere/command: No such file or directory"),
         (f"echo {SECRET}", "what the command printed are no credentials (JSONDecodeError)"),
@@ -140,10 +140,10 @@ def test_without_a_session_of_sso_the_login_command_is_told(seconds, environment
         ("sh -c 'read line; echo $line; exit 4'", "the command ended with status 4"),
     ],
 )
-def test_a_command_that_fails_is_told_without_its_output(command, told, environment, tmp_path):
+def test_a_command_that_fails_is_reported_without_its_output(command, reported, environment, tmp_path):
     (tmp_path / ".aws").mkdir()
     (tmp_path / ".aws/config").write_text(f"[default]\ncredential_process = {command}\n")
-    assert told in str(failure())
+    assert reported in str(failure())
     assert "credential_process" in str(failure())
 
 
@@ -173,7 +173,7 @@ def test_efo_never_asks_for_a_code_of_a_device(environment, tmp_path, services):
 
 
 @pytest.mark.parametrize(
-    ("profile", "config", "told"),
+    ("profile", "config", "reported"),
     [
         ("nope", "", "profile nope"),
         ("x", "[profile x]\nrole_arn = arn\nsource_profile = y\n", 'source_profile "y"'),
@@ -182,11 +182,11 @@ def test_efo_never_asks_for_a_code_of_a_device(environment, tmp_path, services):
         ("x", "not ini", "config"),
     ],
 )
-def test_a_wrong_profile_is_told(profile, config, told, environment, tmp_path):
+def test_a_wrong_profile_is_reported(profile, config, reported, environment, tmp_path):
     environment.setenv("AWS_PROFILE", profile)
     (tmp_path / ".aws").mkdir()
     (tmp_path / ".aws/config").write_text(config)
-    assert told.lower() in str(failure()).lower()
+    assert reported.lower() in str(failure()).lower()
 
 
 def test_a_key_without_its_secret_is_named(environment):
@@ -194,7 +194,7 @@ def test_a_key_without_its_secret_is_named(environment):
     assert "AWS_SECRET_ACCESS_KEY" in str(failure())
 
 
-def test_no_credentials_at_all_are_told_with_what_to_do(environment):
+def test_no_credentials_at_all_are_reported_with_what_to_do(environment):
     assert "AWS_PROFILE" in str(failure())
     assert "'default'" in str(failure())
 
@@ -285,12 +285,12 @@ def test_nothing_of_the_credentials_is_logged_and_no_traceback(provider, set_up,
 
 
 @pytest.mark.parametrize("uri", ["http://example.com/x", "http://10.0.0.1/x"])
-def test_a_container_endpoint_that_is_not_allowed_is_told(uri, environment):
+def test_a_container_endpoint_that_is_not_allowed_is_reported(uri, environment):
     environment.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", uri)
     assert "AWS_CONTAINER_CREDENTIALS_FULL_URI names a host" in str(failure())
 
 
-def test_a_token_of_the_container_with_a_newline_is_told(set_up, tmp_path):
+def test_a_token_of_the_container_with_a_newline_is_reported(set_up, tmp_path):
     set_up("container-role")
     (tmp_path / "pod-token").write_text(f"{SECRET}\n")
     assert "AWS_CONTAINER_AUTHORIZATION_TOKEN" in str(failure())

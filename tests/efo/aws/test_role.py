@@ -114,7 +114,7 @@ async def test_the_credentials_are_refreshed_before_they_expire(sts):
     assert await signed_by(signer) == ("AKROLE2", "token2")
 
 
-async def test_a_role_that_may_not_be_assumed_is_told_with_the_provider(sts):
+async def test_a_role_that_may_not_be_assumed_is_reported_with_the_provider(sts):
     sts.denies = True
     with pytest.raises(ConfigurationError, match="AWS STS: AssumeRole was answered with AccessDenied"):
         await signed_by(signer_of())

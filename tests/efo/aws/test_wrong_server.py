@@ -1,4 +1,4 @@
-"""What answers is no service of AWS: it is told at once, and nothing is taken for done."""
+"""What answers is no service of AWS: it is reported at once, and nothing is taken for done."""
 
 import pytest
 from botocore.exceptions import ClientError
@@ -37,7 +37,7 @@ async def test_a_page_of_another_server_is_no_kinesis(status):
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
-async def test_a_scheme_that_the_endpoint_does_not_speak_is_told_at_once(authority, ca_file, scheme):
+async def test_a_scheme_that_the_endpoint_does_not_speak_is_reported_at_once(authority, ca_file, scheme):
     """TLS for http://, and none for https://: aiobotocore is not asked to try five times."""
     opened = []
 
@@ -73,7 +73,7 @@ async def test_a_page_of_another_server_is_no_dynamodb_and_no_write_is_taken_for
                 await table.call("describe_table")
 
 
-async def test_plain_http_is_told_where_tls_is_expected():
+async def test_plain_http_is_reported_where_tls_is_expected():
     async with page(b"400 Bad Request") as port:
         url = f"https://127.0.0.1:{port}"
         async with open_table("leases", TableLocation("us-east-1", url)) as table:

@@ -348,7 +348,9 @@ async def test_without_permission_the_shortest_retention_of_aws_is_assumed(autoj
     assert [round(event.seconds / H) for event in judge.seen] == [6]
 
 
-async def test_a_shard_that_goes_on_losing_records_is_told_with_growing_pauses_and_nothing_is_left_out(autojump_clock):
+async def test_a_shard_that_goes_on_losing_records_is_reported_with_growing_pauses_and_nothing_is_left_out(
+    autojump_clock,
+):
     seen: list[tuple[float, events.RecordsExpired]] = []
     async with trio.open_nursery() as nursery:
         judge = Judge(nursery)
@@ -366,7 +368,7 @@ async def test_a_shard_that_goes_on_losing_records_is_told_with_growing_pauses_a
     assert all(one.until == other.since for (_, one), (_, other) in pairwise(seen))
 
 
-async def test_a_start_at_the_trim_horizon_that_runs_just_before_it_is_not_told(autojump_clock, judge):
+async def test_a_start_at_the_trim_horizon_that_runs_just_before_it_is_not_reported(autojump_clock, judge):
     judge = judge()
     shard = judge.of(judge.now - 24 * H)
     for seconds in range(59):  # sparse records, read one by one

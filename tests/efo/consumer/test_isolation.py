@@ -347,7 +347,7 @@ async def test_a_released_shard_is_read_again_after_the_cooldown_if_nobody_else_
             ann.drain()
 
 
-async def test_an_isolated_shard_is_told_with_its_record_until_something_of_it_is_acked_again(
+async def test_an_isolated_shard_is_reported_with_its_record_until_something_of_it_is_acked_again(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     attempts = 0

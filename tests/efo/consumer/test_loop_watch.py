@@ -1,4 +1,4 @@
-"""A blocked event loop is told, with the place that blocks it and the remedy."""
+"""A blocked event loop is reported, with the place that blocks it and the remedy."""
 
 import logging
 import threading
@@ -18,31 +18,31 @@ def times(monkeypatch):
     monkeypatch.setattr(loop_watch, "BLOCKED_AFTER", 0.05)
 
 
-class Told(logging.Handler):
+class Reported(logging.Handler):
     """Notes the lines of the log, and says when there is one of a blocked loop."""
 
     def __init__(self):
         super().__init__(logging.WARNING)
         self.lines = []
-        self.is_told = threading.Event()
+        self.is_reported = threading.Event()
 
     def emit(self, record):
         self.lines.append(record.getMessage())
         if "blocked for" in self.lines[-1]:
-            self.is_told.set()
+            self.is_reported.set()
 
 
 @pytest.fixture
-def told():
-    handler, logger = Told(), logging.getLogger("efo")
+def reported():
+    handler, logger = Reported(), logging.getLogger("efo")
     logger.addHandler(handler)
     yield handler
     logger.removeHandler(handler)
 
 
-def test_a_handler_that_blocks_the_loop_is_told_with_its_place_and_the_remedy(times, told):
+def test_a_handler_that_blocks_the_loop_is_reported_with_its_place_and_the_remedy(times, reported):
     async def blocks(_batch):
-        told.is_told.wait(30)  # until it is told, so the test takes no longer than that
+        reported.is_reported.wait(30)  # until it is reported, so the test takes no longer than that
 
     async def main():
         async with FakeKinesis() as fake:
@@ -51,7 +51,7 @@ def test_a_handler_that_blocks_the_loop_is_told_with_its_place_and_the_remedy(ti
             await efo.consume(fake.kinesis("orders"), blocks, application="app", leases="memory:", until="now")
 
     trio.run(main)
-    line = next(line for line in told.lines if "has been blocked" in line)
+    line = next(line for line in reported.lines if "has been blocked" in line)
     assert "test_loop_watch.py" in line.partition(": meanwhile")[0].partition(", called at")[0]
     assert "blocks" in line
     assert "efo.in_thread(handler)" in line
@@ -59,13 +59,13 @@ def test_a_handler_that_blocks_the_loop_is_told_with_its_place_and_the_remedy(ti
     assert not loop_watch._WATCH._loops
 
 
-def test_a_loop_that_only_waits_is_not_told(times, told):
+def test_a_loop_that_only_waits_is_not_reported(times, reported):
     async def main():
         with loop_watch.watched_loop():
             await trio.sleep(0.2)
 
     trio.run(main)
-    assert told.lines == []
+    assert reported.lines == []
 
 
 async def test_virtual_time_is_not_watched(autojump_clock):

@@ -35,7 +35,7 @@ async def consuming(fake, store=None, reader=read, **settings):
         nursery.cancel_scope.cancel()
 
 
-def told(consumer):
+def reported(consumer):
     """Return condition, state and lag of the one shard."""
     (shard,) = consumer.status().shards
     return shard.condition, shard.state, shard.lag
@@ -47,7 +47,7 @@ async def test_a_healthy_idle_shard_has_no_lag_at_any_time_also_over_renewals(au
         async with consuming(fake) as consumer:
             await trio.sleep(7)
             for _ in range(1300):
-                condition, _, lag = told(consumer)
+                condition, _, lag = reported(consumer)
                 assert (condition, lag) == ("current", 0)
                 await trio.sleep(0.5)
 
@@ -61,16 +61,16 @@ async def test_a_frozen_stream_lags_and_is_frozen_after_ten_seconds_until_events
             last_event_at = trio.current_time() - shard.last_event_age
             fault = fake.faults.add(Stall(), When(probability=1.0))
             await trio.sleep_until(last_event_at + 9.9)
-            assert told(consumer) == ("current", "live", 0)
+            assert reported(consumer) == ("current", "live", 0)
             for seconds in (10.1, 20, 30):
                 await trio.sleep_until(last_event_at + seconds)
-                assert told(consumer) == ("frozen", "live", pytest.approx(seconds))
+                assert reported(consumer) == ("frozen", "live", pytest.approx(seconds))
             await trio.sleep_until(last_event_at + 75)  # efo has subscribed again meanwhile, in vain
-            condition, _, lag = told(consumer)
+            condition, _, lag = reported(consumer)
             assert (condition in {"frozen", "disconnected"}, lag) == (True, pytest.approx(75))
             fake.faults.remove(fault)
             await trio.sleep(60)
-            assert told(consumer) == ("current", "live", 0)
+            assert reported(consumer) == ("current", "live", 0)
 
 
 async def test_a_reader_that_takes_nothing_lags_and_is_not_frozen(autojump_clock):
@@ -83,11 +83,11 @@ async def test_a_reader_that_takes_nothing_lags_and_is_not_frozen(autojump_clock
         fake.put(STREAM, "key", b"x")
         async with consuming(fake, reader=stuck) as consumer:
             await trio.sleep(20)
-            condition, state, lag = told(consumer)
+            condition, state, lag = reported(consumer)
             assert (condition, state) == ("unread", "live")
             assert 19 <= lag <= 20
             await trio.sleep(60)
-            condition, state, lag = told(consumer)
+            condition, state, lag = reported(consumer)
             assert (condition, state) == ("unread", "unsubscribed")
             assert 79 <= lag <= 80
             (shard,) = consumer.status().shards
@@ -111,12 +111,12 @@ async def test_a_stream_that_froze_behind_a_busy_reader_is_frozen_ten_seconds_af
             await trio.sleep(1)
             fake.faults.add(Stall(), When(probability=1.0))
             await trio.sleep(30)
-            assert told(consumer)[:2] == ("unread", "live")  # nothing has arrived, but nothing was wanted either
+            assert reported(consumer)[:2] == ("unread", "live")  # nothing has arrived, but nothing was wanted either
             released.set()
             await trio.sleep(9.9)
-            assert told(consumer)[:2] == ("current", "live")
+            assert reported(consumer)[:2] == ("current", "live")
             await trio.sleep(0.2)
-            assert told(consumer)[:2] == ("frozen", "live")
+            assert reported(consumer)[:2] == ("frozen", "live")
 
 
 async def test_a_paused_shard_lags_and_is_paused(autojump_clock):
@@ -126,12 +126,12 @@ async def test_a_paused_shard_lags_and_is_paused(autojump_clock):
             await trio.sleep(6)
             consumer.pause(fake.open_shards(STREAM)[0])
             await trio.sleep(30)
-            condition, _, lag = told(consumer)
+            condition, _, lag = reported(consumer)
             assert condition == "paused"
             assert 30 <= lag <= 35
             consumer.resume(fake.open_shards(STREAM)[0])
             await trio.sleep(6)
-            assert told(consumer) == ("current", "live", 0)
+            assert reported(consumer) == ("current", "live", 0)
 
 
 async def test_a_shard_that_is_given_up_with_a_dead_lease_store_lags_and_the_table_is_unknown(autojump_clock):
@@ -143,14 +143,14 @@ async def test_a_shard_that_is_given_up_with_a_dead_lease_store_lags_and_the_tab
             assert consumer.counts().leases == {"held": 1, "unowned": 0, "expired": 0}
             store.is_down = True
             await trio.sleep(10)
-            assert told(consumer)[:2] == ("no_lease", "no_lease")
+            assert reported(consumer)[:2] == ("no_lease", "no_lease")
             await trio.sleep(30)
             assert consumer.counts() is None
             assert consumer.status().counts is None
-            assert told(consumer)[2] > 30
+            assert reported(consumer)[2] > 30
             store.is_down = False
             await trio.sleep(10)
-            assert told(consumer) == ("current", "live", 0)
+            assert reported(consumer) == ("current", "live", 0)
             assert consumer.status().counts["consuming"] == 1
 
 
@@ -181,11 +181,11 @@ async def test_an_isolated_shard_lags_until_it_is_read_again(autojump_clock):
         fake.create_stream(STREAM)
         async with consuming(fake, reader=fail_once) as consumer:
             await trio.sleep(25)
-            condition, state, lag = told(consumer)
+            condition, state, lag = reported(consumer)
             assert (condition, state) == ("isolated", "isolated")
             assert 20 <= lag <= 25
             await trio.sleep(20)
-            assert told(consumer) == ("current", "live", 0)
+            assert reported(consumer) == ("current", "live", 0)
 
 
 async def test_the_checkpoint_has_the_age_of_the_first_record_that_it_does_not_include(autojump_clock):

@@ -175,7 +175,7 @@ async def test_a_lease_at_latest_of_the_former_stream_is_recognised(autojump_clo
         await world.run(initial_position="LATEST")
 
 
-async def test_it_is_told_in_one_sentence_with_both_times(autojump_clock, fake):
+async def test_it_is_reported_in_one_sentence_with_both_times(autojump_clock, fake):
     world = World(fake, "polling")
     await world.run()
     world.recreate()

@@ -65,7 +65,7 @@ async def test_a_start_with_auto_polls_while_fan_out_cannot_be_registered(autoju
     assert max(at for _, at in got) < 70
 
 
-async def test_the_limit_of_consumers_is_waited_for_as_that_of_creations_and_then_told(autojump_clock):
+async def test_the_limit_of_consumers_is_waited_for_as_that_of_creations_and_then_reported(autojump_clock):
     limit = Refuse("LimitExceededException", "too many consumers", 400)
     got, delays = await read(FaultScript([(limit, When(operation="RegisterStreamConsumer", times=3))]), "fanout")
     assert len(got) == 2

@@ -127,7 +127,7 @@ class TestConnector:
             await Connector("127.0.0.1", port, ca_file=ca_file if encrypted else None).connect()
         assert raised.value.retryable
 
-    async def test_a_name_that_does_not_resolve_is_told_with_the_settings_to_check(self, ca_file, monkeypatch):
+    async def test_a_name_that_does_not_resolve_is_reported_with_the_settings_to_check(self, ca_file, monkeypatch):
         resolving(monkeypatch, socket.gaierror(socket.EAI_NONAME, "Name or service not known"))
         with pytest.raises(TransportError, match=r"cannot resolve the name kinesis\.eu-wast-1\.") as raised:
             await Connector("kinesis.eu-wast-1.amazonaws.com", 443, ca_file=ca_file).connect()

@@ -25,7 +25,7 @@ ODD = [
 
 
 class Both:
-    """The two ways of calls, which return what they are told to."""
+    """The two ways of calls, which return what they are asked to."""
 
     region = "eu-west-1"
 

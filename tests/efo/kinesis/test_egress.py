@@ -118,14 +118,14 @@ class TestKinesis:
                 ]
 
     @pytest.mark.parametrize("status", [403, 407])
-    async def test_a_proxy_that_refuses_is_told_at_once(self, authority, ca_file, status):
+    async def test_a_proxy_that_refuses_is_reported_at_once(self, authority, ca_file, status):
         async with behind_a_proxy(authority, answer=f"HTTP/1.1 {status} No\r\n\r\n".encode()) as (_, proxy):
             async with open_kinesis("orders", ca_file=ca_file, proxy_url=proxy.url) as kinesis:
                 with pytest.raises(ProxyError, match=rf"127\.0\.0\.1:{proxy.port} \(proxy_url\) answers {status}"):
                     await kinesis.control_plane.describe_stream()
             assert len(proxy.requests) == 1
 
-    async def test_a_proxy_that_is_down_is_told_by_its_step(self, ca_file, monkeypatch):
+    async def test_a_proxy_that_is_down_is_reported_by_its_step(self, ca_file, monkeypatch):
         async with listening(None) as port:
             pass
         async with open_kinesis("orders", ca_file=ca_file, proxy_url=f"http://127.0.0.1:{port}") as kinesis:

@@ -101,7 +101,7 @@ async def test_a_server_that_tells_no_time_is_not_compared(autojump_clock):
     assert not await identity.differs_from(5.0)
 
 
-async def test_a_time_that_is_told_later_counts_from_then(autojump_clock):
+async def test_a_time_that_is_reported_later_counts_from_then(autojump_clock):
     identity = StreamIdentity(FakeControlPlane(None, 1000.0))
     await identity.describe()
     await identity.describe()

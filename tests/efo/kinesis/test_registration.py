@@ -333,7 +333,7 @@ class TestGivenByArn:
             await Registration(control, "billing", events.append, self.ARN).ensure()
         assert "register_consumer" not in control.calls
 
-    async def test_one_that_disappears_later_is_told_so(self, events, autojump_clock):
+    async def test_one_that_disappears_later_is_reported_so(self, events, autojump_clock):
         control = FakeControlPlane("ACTIVE")
         registration = Registration(control, "billing", events.append, self.ARN)
         await registration.ensure()
@@ -400,7 +400,7 @@ async def test_the_end_waits_for_what_passes(autojump_clock):
         (ResourceInUseError("ResourceInUseException", "CREATING"), "ResourceInUseException", DEREGISTER_TIMEOUT),
     ],
 )
-async def test_an_end_that_fails_is_told_and_bounded(error, kind, seconds, autojump_clock):
+async def test_an_end_that_fails_is_reported_and_bounded(error, kind, seconds, autojump_clock):
     (event,), took = await ended(Ending(*[error] * 100))
     assert event.error_type == kind
     assert took == pytest.approx(seconds)

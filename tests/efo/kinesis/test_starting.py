@@ -1,4 +1,4 @@
-"""The control plane of a start: what passes by itself is waited for, with its name; a mistake is told at once."""
+"""The control plane of a start: what passes by itself is waited for, with its name; a mistake is reported at once."""
 
 import random
 
@@ -31,7 +31,7 @@ DOWN = TransportError("cannot be reached")
 
 
 class Inner:
-    """A control plane whose calls raise what it is told to, one after the other."""
+    """A control plane whose calls raise what it is asked to, one after the other."""
 
     def __init__(self, *errors):
         self.errors = list(errors)
@@ -107,7 +107,7 @@ async def test_an_odd_answer_is_doubted_some_times(error, autojump_clock):
     ],
     ids=str,
 )
-async def test_a_mistake_is_told_at_once(error):
+async def test_a_mistake_is_reported_at_once(error):
     plane, inner, seen = starting(error)
     with pytest.raises(type(error)):
         await plane.describe_stream()

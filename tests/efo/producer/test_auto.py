@@ -166,7 +166,7 @@ class TestSwitched:
         assert len(found(fake)) == 20
 
     @pytest.mark.parametrize("shards", [1, 4])
-    async def test_to_auto_what_was_aggregated_is_put_alone_and_told_once(self, fake, autojump_clock, shards):
+    async def test_to_auto_what_was_aggregated_is_put_alone_and_reported_once(self, fake, autojump_clock, shards):
         fake.create_stream("few", shards, distribution="USER_PARTITION_KEY")
         events = []
         settings = efo.ProducerSettings(aggregate=True, ordered=True, linger_seconds=0.05)
@@ -178,11 +178,11 @@ class TestSwitched:
                 await trio.sleep(0.05)
         records = [record for found in fake.records("few").values() for record in found]
         alone = {record.data for record in records if record.partition_key != "a"}
-        told = of(events, DistributionChanged)
+        reported = of(events, DistributionChanged)
         if shards == 1:  # every shard is that of the key: AUTO changes nothing, and nobody can see it
-            assert told == []
+            assert reported == []
             return
-        assert told == [DistributionChanged("AUTO", ("aggregate", "ordered"))]
+        assert reported == [DistributionChanged("AUTO", ("aggregate", "ordered"))]
         assert {b"%d" % number for number in range(260, 400)} <= alone
         # KCL drops user records of a shard that is not that of their key: all of them are also alone, or in theirs.
         assert alone | kept_by_kcl(fake, "few") >= {b"%d" % number for number in range(400)}

@@ -53,7 +53,7 @@ def test_what_the_step_leaves_the_python_step_reads():
     assert len(step.asked) == 2
 
 
-def test_what_is_wrong_besides_the_records_is_told_by_the_python_step():
+def test_what_is_wrong_besides_the_records_is_reported_by_the_python_step():
     frame = encode(EVENT, body())
     decoder = EventDecoder(FakeStep((*COLUMNS, b'{"Records":[],"MillisBehindLatest":"no"}')), 0)
     decoder.receive_data(frame)

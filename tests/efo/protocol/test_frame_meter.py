@@ -123,8 +123,8 @@ class TestLimits:
 
 def test_the_page_tells_the_limits() -> None:
     rows = re.findall(r"^\| ([\w ]+) \| (\d+) \|$", (ROOT / "docs/subscription.md").read_text(), re.MULTILINE)
-    told = {name: int(limit) for name, limit in rows}
-    assert told == {
+    reported = {name: int(limit) for name, limit in rows}
+    assert reported == {
         **{_NAMES[kind]: limit for kind, limit in LIMITS.items()},
         "all of unknown types together": OTHER_LIMIT,
     }

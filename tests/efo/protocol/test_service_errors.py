@@ -86,14 +86,14 @@ CANONICAL = (
         ("InvalidArgumentException", "Value 'hunter2\n' at 'explicitHashKey' is not a number"),
     ],
 )
-def test_a_text_that_quotes_headers_or_arguments_is_not_told(code, message):
+def test_a_text_that_quotes_headers_or_arguments_is_not_reported(code, message):
     error = service_error(code, message, 400)
     assert "hunter2" not in str(error)
     assert error.message
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         (
             "Signature expired: 20261126T134853Z is now earlier than 20261126T135353Z (20261126T135853Z - 5 min.)",
@@ -106,11 +106,11 @@ def test_a_text_that_quotes_headers_or_arguments_is_not_told(code, message):
     ],
 )
 @pytest.mark.parametrize("code", ["InvalidSignatureException", "SignatureDoesNotMatch", "RequestTimeTooSkewed"])
-def test_a_signature_of_another_time_is_a_clock_skew_with_its_seconds(code, text, told):
+def test_a_signature_of_another_time_is_a_clock_skew_with_its_seconds(code, text, reported):
     error = service_error(code, text, 403)
     assert type(error) is errors.ClockSkewError
     assert error.retryable
-    assert told in str(error)
+    assert reported in str(error)
 
 
 @pytest.mark.parametrize("at", [0, 951_782_400, 951_868_800, 1_709_164_799, 1_709_164_800, 4_102_444_799])

@@ -11,21 +11,21 @@ AFTER = events.ShardPaused("s")
 
 
 def test_what_comes_before_the_listing_follows_the_report_that_it_is_read():
-    told: list[object] = []
-    observe = HeldBack(told.append, lambda: told.append("reading"))
+    reported: list[object] = []
+    observe = HeldBack(reported.append, lambda: reported.append("reading"))
     for event in BEFORE:
         observe(event)
-    assert told == []
+    assert reported == []
     observe(LISTED)
     observe(AFTER)
     observe(LISTED)
-    assert told == ["reading", *BEFORE, LISTED, AFTER, LISTED]
+    assert reported == ["reading", *BEFORE, LISTED, AFTER, LISTED]
 
 
 def test_an_attempt_that_ends_before_tells_nothing():
-    told: list[object] = []
-    observe = HeldBack(told.append, lambda: told.append("reading"))
+    reported: list[object] = []
+    observe = HeldBack(reported.append, lambda: reported.append("reading"))
     for event in BEFORE:
         observe(event)
     del observe
-    assert told == []
+    assert reported == []

@@ -129,7 +129,7 @@ def test_without_a_confirmation_nothing_is_written(migrate, leases):
     assert "--yes" in stderr
 
 
-def test_leases_that_differ_are_refused_unless_told(migrate, leases, numbers):
+def test_leases_that_differ_are_refused_unless_reported(migrate, leases, numbers):
     leases(Lease(FIRST, Checkpoint("5")))
     code, [report], stderr = migrate("--write", "--yes")
     assert code == Exit.USAGE

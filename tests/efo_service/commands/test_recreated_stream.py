@@ -106,8 +106,8 @@ def relayed(kinesis, capsys):
 def test_the_service_ends_with_one_sentence_and_78_and_every_command_tells_the_same(relayed, capsys):
     code, printed = relayed()
     assert code == Exit.CONFIGURATION
-    told = [line for line in printed.splitlines() if "was deleted and created again" in line]
-    logged, sentence = [line for line in told if '"level": "debug"' not in line]
+    reported = [line for line in printed.splitlines() if "was deleted and created again" in line]
+    logged, sentence = [line for line in reported if '"level": "debug"' not in line]
     fields = json.loads(logged)
     assert (fields["event"], fields["error_type"], fields["level"]) == ("failed", "stream_recreated", "error")
     assert sentence == f"efo: {fields['message']}"

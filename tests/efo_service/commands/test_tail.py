@@ -136,7 +136,7 @@ def test_a_closed_pipe_ends_it_quietly_even_if_nothing_arrives(stream):
     assert child.returncode == Exit.OK
 
 
-async def test_a_terminal_is_told_once_what_is_being_read_if_nothing_arrives(autojump_clock, capsys):
+async def test_a_terminal_is_reported_once_what_is_being_read_if_nothing_arrives(autojump_clock, capsys):
     async with FakeKinesis() as fake:
         fake.create_stream("quiet", 3)
         tailer = Tailer(fake.kinesis("quiet"), Tail(start=Position.latest()), lambda *_: None, print)

@@ -113,7 +113,7 @@ def test_a_mistake_has_its_place_and_its_remedy(load_text, text, where, what):
     message = mistake(load_text, text)
     assert where in message
     assert what in message
-    assert len(message.splitlines()) == 1  # that of a default is told once
+    assert len(message.splitlines()) == 1  # that of a default is reported once
 
 
 def test_the_mistakes_of_all_streams_are_reported_together(load_text):

@@ -161,7 +161,7 @@ async def test_maintenance_runs_while_the_log_is_open(tmp_path) -> None:
     assert read_log(tmp_path, SHARD, STREAM)[-1].headers[2] == ("kinesis.sequence", b"4")
 
 
-async def test_what_retention_leaves_for_a_reader_is_told(tmp_path) -> None:
+async def test_what_retention_leaves_for_a_reader_is_reported(tmp_path) -> None:
     with capture_logs() as logs:
         async with open_sink(settings(tmp_path, retention_bytes=1, maintenance_seconds=0.01)) as destination:
             await commit(destination, 1)

@@ -105,7 +105,7 @@ def test_each_row_has_a_test():
 
 
 @pytest.mark.parametrize("name", [option.name for option in OPTIONS.values() if option.effect == "no effect"])
-def test_a_property_without_effect_is_told(name):
+def test_a_property_without_effect_is_reported(name):
     (note,) = translate("\n".join(f"{key} = {text}" for key, text in (BASE | {name: "1"}).items()), "app.x").notes
     assert note.startswith(f"{name} has no effect: ")
 
@@ -128,7 +128,7 @@ def test_a_role_that_would_change_the_account_of_the_lease_table_is_refused():
     assert found.kinesis.role is not None
 
 
-def test_an_unknown_property_is_told_and_has_no_effect():
+def test_an_unknown_property_is_reported_and_has_no_effect():
     assert translated(failoverTimeMilis="1").notes == (
         "failoverTimeMilis is no property of KCL, and has no effect: did you mean failoverTimeMillis?",
     )
@@ -190,7 +190,7 @@ def test_a_wrong_value_is_refused_with_its_property(name, value):
         translated(**{name: value})
 
 
-def test_all_mistakes_are_told_at_once():
+def test_all_mistakes_are_reported_at_once():
     with pytest.raises(ConfigurationError) as caught:
         translated(failoverTimeMillis="x", executableName=None, kinesisClient__httpClient="y")
     assert len(str(caught.value).splitlines()) == 3

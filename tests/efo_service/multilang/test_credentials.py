@@ -32,7 +32,7 @@ def test_forms_that_become_settings(value, settings):
     assert found(value) == (settings, [], [])
 
 
-def test_what_is_in_the_chain_is_told():
+def test_what_is_in_the_chain_is_reported():
     settings, notes, problems = found("EnvironmentVariableCredentialsProvider,InstanceProfileCredentialsProvider")
     assert (settings, len(notes), problems) == ({}, 2, [])
 

@@ -92,7 +92,7 @@ def test_an_old_copy_of_a_head_in_one_answer_is_read_again():
     old = log.memory.objects[key].content
     log.append(log.writer(), 5)
     log.fold()
-    log.compactor().bury(log.partition().read_head().head)
+    log.compactor().tombstone(log.partition().read_head().head)
     log.memory.spoil = Lying(lambda content: old if content == log.memory.objects[key].content else content, 1)
     assert log.partition().bounds() == (0, 25)
 

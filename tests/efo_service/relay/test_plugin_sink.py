@@ -19,7 +19,7 @@ SECRET = "secret-of-the-package"
 
 
 class Package:
-    """A sink that does as it is told. `does`: functions by the names of methods."""
+    """A sink that does as it is asked. `does`: functions by the names of methods."""
 
     def __init__(self, **does) -> None:
         self._does = does
@@ -140,7 +140,7 @@ async def test_a_sink_that_keeps_positions_and_one_that_keeps_none_pass():
     await use(package)
 
 
-async def test_a_sink_that_holds_up_the_loop_is_told_once_a_minute(autojump_clock, monkeypatch):
+async def test_a_sink_that_holds_up_the_loop_is_reported_once_a_minute(autojump_clock, monkeypatch):
     now = [0.0]
     monkeypatch.setattr("efo_service.relay.plugin_sink.time.perf_counter", lambda: now[0])
 
@@ -177,18 +177,18 @@ async def test_the_error_of_the_block_passes_unchanged():
             raise SinkError("of the block")
 
 
-async def test_a_sink_that_wants_to_know_its_stream_is_told_before_it_is_opened() -> None:
-    told = []
+async def test_a_sink_that_wants_to_know_its_stream_is_reported_before_it_is_opened() -> None:
+    reported = []
 
     class Identified(Package):
         def identify(self, created_at):
-            told.append(created_at)
+            reported.append(created_at)
             self._do("identify")
 
     async with open_checked(Identified().opening(), "evil", STREAM) as sink:
         identify(sink, 7.0)
         async with sink.open(STREAM, SHARD):
-            assert told == [7.0]
+            assert reported == [7.0]
     with pytest.raises(SinkDefectError, match=f"^{SHARD}: its sink failed with ValueError") as caught:
         async with shard_of(Identified(identify=fail)):
             pytest.fail("it opened")

@@ -103,7 +103,7 @@ async def test_a_sink_of_another_package_is_opened_with_its_options_and_keeps_po
 
 
 @pytest.mark.parametrize("kind", ["async def", "def"])
-async def test_a_function_that_returns_no_context_manager_is_told_with_its_package(
+async def test_a_function_that_returns_no_context_manager_is_reported_with_its_package(
     install, load_text, tmp_path, monkeypatch, kind
 ):
     tmp_path.joinpath("efo_sink_bare.py").write_text(f"{kind} open_bare(options, context): return 1")

@@ -50,7 +50,7 @@ def test_a_spark_without_python_sources_is_named(monkeypatch) -> None:
         assert default_source(*EFO) is None
 
 
-def test_a_python_without_pyspark_is_told(monkeypatch) -> None:
+def test_a_python_without_pyspark_is_reported(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspark.sql.datasource", None)
     monkeypatch.setitem(sys.modules, "pyspark", None)
     with pytest.warns(UserWarning, match=r"PySpark is not installed: pip install 'efo\[spark\]'"):

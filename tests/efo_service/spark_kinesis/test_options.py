@@ -179,12 +179,12 @@ def test_what_a_batch_cannot_have_is_refused(tmp_path, options, message):
         ("shardFetchInterval", "efo paces its own reads"),
     ],
 )
-def test_an_option_of_another_connector_is_told_by_its_name_here(name, message):
+def test_an_option_of_another_connector_is_reported_by_its_name_here(name, message):
     with pytest.raises(ConfigurationError, match=f"has no option '{name}': {message}"):
         parse({**LOG, name: "x"}, {})
 
 
-def test_each_option_that_another_connector_is_told_exists_here():
+def test_each_option_that_another_connector_is_reported_exists_here():
     for option in set(HERE.values()):
         assert option in {*_SETTINGS, *NAMES}
         assert all(name in PAGE for name in HERE)

@@ -77,7 +77,7 @@ class World:
         self.runs.append(run)
         return run
 
-    def told(self) -> list[str]:
+    def reported(self) -> list[str]:
         return [what for _, what in self.events]
 
 
@@ -115,7 +115,7 @@ async def test_streams_are_added_changed_and_removed_and_the_others_not_touched(
     (kept,) = [run for run in world.runs if run.name == "a"]
     await change(supervisor, a=one("a"), b=one("b", 20), d=one("d"))
     await trio.sleep(1)
-    assert sorted(world.told()[3:]) == ["b ends", "b runs 20", "c ends", "d runs 10"]
+    assert sorted(world.reported()[3:]) == ["b ends", "b runs 20", "c ends", "d runs 10"]
     assert (kept.is_stopping, len(world.runs)) == (False, 5)
     assert [stream.name for stream in supervisor.configured()] == ["a", "b", "d"]
     assert {tuple(run.seconds) for run in world.runs if run.is_stopping} == {(25.0,)}
@@ -126,7 +126,7 @@ async def test_a_stream_that_uses_what_another_still_drains_waits_for_it(autojum
     world.drains_for = {"old": 7}
     supervisor = await start(streams(old=one("s")))
     await change(supervisor, new=one("s"), other=one("o"))
-    assert world.told() == ["old runs 10", "other runs 10"]
+    assert world.reported() == ["old runs 10", "other runs 10"]
     report = StreamsReport(supervisor)
     assert "new: it has not started yet" in report.obstacles()
     await trio.sleep(10)
@@ -139,8 +139,8 @@ async def test_streams_may_exchange_what_they_use(autojump_clock, world, start):
     supervisor = await start(streams(a=one("a", topic="x"), b=one("b", topic="y")))
     await change(supervisor, a=one("a", topic="y"), b=one("b", topic="x"))
     await trio.sleep(10)
-    assert sorted(world.told()[2:4]) == ["a ends", "b ends"]
-    assert sorted(world.told()[4:]) == ["a runs 10", "b runs 10"]
+    assert sorted(world.reported()[2:4]) == ["a ends", "b ends"]
+    assert sorted(world.reported()[4:]) == ["a runs 10", "b runs 10"]
     supervisor.drain()
 
 
@@ -152,7 +152,7 @@ async def test_a_removed_stream_that_is_added_again_while_it_drains_continues_wi
     await change(supervisor, b=one("b"))
     await change(supervisor, a=one("a", 30), b=one("b"))
     await trio.sleep(10)
-    assert world.told()[2:] == ["a ends", "a runs 30"]
+    assert world.reported()[2:] == ["a ends", "a runs 30"]
     supervisor.drain()
 
 
@@ -172,7 +172,7 @@ async def test_a_failure_is_that_of_one_stream_and_is_retried_with_a_growing_del
     failed = [line for line in lines if line["event"] == "stream_failed"]
     assert [line["restart_seconds"] for line in failed] == [1, 2, 4, 8]
     assert all(line["error_type"] == AccessDeniedError("Denied", "").error_type for line in failed)
-    assert [what for what in world.told() if what.startswith("b")] == ["b runs 10"]
+    assert [what for what in world.reported() if what.startswith("b")] == ["b runs 10"]
 
 
 async def test_a_stream_that_was_created_again_has_two_lines_and_growing_pauses(autojump_clock, world, start):
@@ -192,16 +192,16 @@ async def test_a_stream_that_was_created_again_has_two_lines_and_growing_pauses(
         assert not [text for text in StreamsReport(supervisor).problems() if "created again" in text]
         supervisor.drain()
     assert [at for at, what in world.events if what == "a runs 10"] == [0, 1, 3, 7, 15, 31]
-    told = [line for line in lines if line["log_level"] != "debug"]
-    assert [(line["event"], line["log_level"]) for line in told] == [
+    reported = [line for line in lines if line["log_level"] != "debug"]
+    assert [(line["event"], line["log_level"]) for line in reported] == [
         ("stream_failed", "error"),
         ("stream_restored", "warning"),
     ]
-    assert told[0]["error_type"] == "stream_recreated"
-    assert (told[1]["seconds"], told[1]["failures"]) == (31.5, 5)
+    assert reported[0]["error_type"] == "stream_recreated"
+    assert (reported[1]["seconds"], reported[1]["failures"]) == (31.5, 5)
 
 
-async def test_another_failure_in_between_is_told_and_begins_anew(autojump_clock, world, start):
+async def test_another_failure_in_between_is_reported_and_begins_anew(autojump_clock, world, start):
     recreated = StreamRecreatedError("created again")
     world.failures = {"a": recreated}
     with capture_logs() as lines:
@@ -212,15 +212,15 @@ async def test_another_failure_in_between_is_told_and_begins_anew(autojump_clock
         world.failures["a"] = recreated
         await trio.sleep(10)
         supervisor.drain()
-    told = [line["error_type"] for line in lines if line["log_level"] == "error"]
-    assert told == ["stream_recreated", AccessDeniedError.error_type, "stream_recreated"]
+    reported = [line["error_type"] for line in lines if line["log_level"] == "error"]
+    assert reported == ["stream_recreated", AccessDeniedError.error_type, "stream_recreated"]
 
 
 async def test_the_one_stream_of_a_process_ends_it(autojump_clock, world):
     world.failures = {"a": StreamRecreatedError("created again")}
     with pytest.RaisesGroup(StreamRecreatedError, flatten_subgroups=True, allow_unwrapped=True):
         await StreamSupervisor(Configuration.of(one("a")), world.make).run()
-    assert world.told() == ["a runs 10", "a fails"]
+    assert world.reported() == ["a runs 10", "a fails"]
 
 
 async def test_a_reload_starts_a_failed_stream_at_once(autojump_clock, world, start):
@@ -238,7 +238,7 @@ async def test_a_reload_before_the_streams_run_is_not_lost(autojump_clock, world
     await change(supervisor, a=one("a", 20), c=one("c"))
     nursery.start_soon(supervisor.run)
     await trio.testing.wait_all_tasks_blocked()
-    assert sorted(world.told()) == ["a runs 20", "c runs 10"]
+    assert sorted(world.reported()) == ["a runs 20", "c runs 10"]
     supervisor.drain()
 
 
@@ -279,7 +279,7 @@ async def test_the_drain_wins_over_a_reload_that_is_being_made(autojump_clock, w
     with capture_logs() as lines:
         await Reloading(supervisor, lambda: streams(d=one("d"))).reload()
     await trio.sleep(20)
-    assert sorted(world.told()) == ["a ends", "a runs 10", "b ends", "b runs 10"]
+    assert sorted(world.reported()) == ["a ends", "a runs 10", "b ends", "b runs 10"]
     assert [line["event"] for line in lines] == ["reload_ignored"]
 
 
@@ -311,7 +311,7 @@ async def test_a_wrong_configuration_changes_nothing_and_is_logged(autojump_cloc
     with capture_logs() as lines:
         await Reloading(supervisor, load).reload()
         await Reloading(supervisor, lambda: Configuration.of(one("a"))).reload()
-    assert world.told() == ["a runs 10"]
+    assert world.reported() == ["a runs 10"]
     assert [line["event"] for line in lines] == ["reload_failed", "reload_failed"]
     assert [line["message"][:14] for line in lines] == ["efo.toml:3: [r", "the configurat"]
     supervisor.drain()
@@ -359,13 +359,13 @@ async def test_a_secret_that_changes_is_read_again(autojump_clock, world, start,
         reloading = Reloading(supervisor, lambda: streams(a=one("a", int(secret.read_text() == "bb") + 30)))
         nursery.start_soon(watch_secrets, reloading, lambda: {secret})
         await trio.sleep(20)
-        assert world.told() == ["a runs 10"]
+        assert world.reported() == ["a runs 10"]
         secret.write_text("bb")
         with trio.move_on_after(10_000):
-            while len(world.told()) < 3:  # noqa: ASYNC110 - it is read in a thread, which takes no virtual time
+            while len(world.reported()) < 3:  # noqa: ASYNC110 - it is read in a thread, which takes no virtual time
                 await trio.sleep(1)
         nursery.cancel_scope.cancel()
-    assert world.told() == ["a runs 10", "a ends", "a runs 31"]
+    assert world.reported() == ["a runs 10", "a ends", "a runs 31"]
     supervisor.drain()
 
 

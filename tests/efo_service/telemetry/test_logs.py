@@ -161,8 +161,8 @@ def test_dropped_records_are_a_warning_once_an_hour_and_each_hole_is_one(lines):
     for now in (0.0, 1.0, REPORT_INTERVAL):  # noqa: B007 - the clock reads it
         observe(events.RecordsDropped("s-0", "too_old", 0.0, 60.0, 3))
         observe(events.RecordsDropped("s-0", "behind", 0.0, 60.0, 3))
-    told = [line["level"] for line in lines() if line["reason"] == "too_old"]
-    assert told == ["warning", "debug", "warning"]
+    reported = [line["level"] for line in lines() if line["reason"] == "too_old"]
+    assert reported == ["warning", "debug", "warning"]
     assert [line["level"] for line in lines() if line["reason"] == "behind"] == ["warning"] * 3
     assert (lines()[0]["event"], lines()[0]["since"]) == ("records_dropped", "1970-01-01T00:00:00Z")
 

@@ -72,10 +72,10 @@ class Sdk:
         self._inner = MeterProvider(metric_readers=readers, shutdown_on_exit=False)
         self.provider = ObservedMeterProvider(self._inner, self.observed)
         self.meter = self.provider.get_meter("test")
-        self.told = {}
+        self.reported = {}
 
-    def told_by(self, create):
-        create("n", [lambda _: [Observation(value, {"shard": shard}) for shard, value in self.told.items()]])
+    def reported_by(self, create):
+        create("n", [lambda _: [Observation(value, {"shard": shard}) for shard, value in self.reported.items()]])
 
     def export(self):
         self.reader.collect()
@@ -103,18 +103,18 @@ def sdk():
         ("create_observable_up_down_counter", Sum, False),
     ],
 )
-def test_each_kind_is_exported_as_what_it_is_until_it_is_no_longer_told(sdk, create, kind, is_monotonic):
-    sdk.told_by(getattr(sdk.meter, create))
-    sdk.told = {"s-0": 3, "s-1": 4}
+def test_each_kind_is_exported_as_what_it_is_until_it_is_no_longer_reported(sdk, create, kind, is_monotonic):
+    sdk.reported_by(getattr(sdk.meter, create))
+    sdk.reported = {"s-0": 3, "s-1": 4}
     exported = sdk.export()
     assert exported.values("n") == {"s-0": 3, "s-1": 4}
     assert isinstance(exported.data["n"], kind)
     assert getattr(exported.data["n"], "is_monotonic", None) is is_monotonic
     assert 'shard="s-0"' in sdk.text()
-    sdk.told = {"s-1": 5}
+    sdk.reported = {"s-1": 5}
     assert sdk.export().values("n") == {"s-1": 5}
     assert 'shard="s-0"' not in sdk.text()
-    sdk.told = {}
+    sdk.reported = {}
     assert "n" not in sdk.export().data
 
 
@@ -140,8 +140,8 @@ def test_a_callback_that_fails_or_tells_no_number_does_not_keep_the_others_from_
 
     sdk.meter.create_observable_gauge("broken", [fail])
     sdk.meter.create_observable_gauge("odd", [lambda _: [Observation(float("nan"))]])
-    sdk.told_by(sdk.meter.create_observable_gauge)
-    sdk.told = {"s": 1}
+    sdk.reported_by(sdk.meter.create_observable_gauge)
+    sdk.reported = {"s": 1}
     assert sdk.export().values("n") == {"s": 1}
     assert not {"broken", "odd"} & sdk.exporter.data.keys()
     assert "the callback of broken failed" in caplog.text
@@ -152,8 +152,8 @@ def test_all_other_instruments_are_those_of_the_sdk_and_share_its_scopes(sdk):
     sdk.meter.create_up_down_counter("up_down").add(-1)
     sdk.meter.create_histogram("histogram", explicit_bucket_boundaries_advisory=(1, 2)).record(1.5)
     sdk.meter.create_gauge("set").set(4)
-    sdk.told_by(sdk.meter.create_observable_gauge)
-    sdk.told = {"s": 1}
+    sdk.reported_by(sdk.meter.create_observable_gauge)
+    sdk.reported = {"s": 1}
     exported = sdk.export()
     assert {"counter", "up_down", "histogram", "set", "n", SERIES} <= exported.data.keys()
     assert len(exported.scopes) == len(set(exported.scopes))
@@ -162,13 +162,13 @@ def test_all_other_instruments_are_those_of_the_sdk_and_share_its_scopes(sdk):
 
 def test_a_reader_that_wants_differences_gets_those_of_counters_alone():
     sdk = Sdk(DELTA)
-    sdk.told_by(sdk.meter.create_observable_counter)
+    sdk.reported_by(sdk.meter.create_observable_counter)
     sdk.meter.create_observable_gauge("gauge", [lambda _: [Observation(7, {"shard": "s-0"})]])
     seen = []
-    for sdk.told in ({"s-0": 10}, {"s-0": 15, "s-1": 1}, {"s-1": 1}, {"s-0": 2, "s-1": 4}):
+    for sdk.reported in ({"s-0": 10}, {"s-0": 15, "s-1": 1}, {"s-1": 1}, {"s-0": 2, "s-1": 4}):
         seen.append(sdk.export().values("n"))
         assert sdk.exporter.values("gauge") == {"s-0": 7}
-    # s-0 was forgotten, so what it has counted since is told.
+    # s-0 was forgotten, so what it has counted since is reported.
     assert seen == [{"s-0": 10}, {"s-0": 5, "s-1": 1}, {"s-1": 0}, {"s-0": 2, "s-1": 3}]
     assert sdk.exporter.data["n"].aggregation_temporality is DELTA
     sdk.close()
@@ -195,6 +195,6 @@ def test_neither_reader_grows_while_thousands_of_shards_come_and_go(temporality)
     (items, series, lines), (items_now, series_now, lines_now) = held
     assert items_now <= items + 5
     assert (series_now, lines_now) == (series, lines)
-    # And the last shard is told by its own name.
+    # And the last shard is reported by its own name.
     assert f'messaging_destination_partition_id="{shard}"' in sdk.text()
     sdk.close()

@@ -47,7 +47,7 @@ def test_a_polled_shard_has_no_subscription_but_is_polled(state, shown):
     assert [part.strip() for part in row.split("  ") if part][:3] == ["a", "current", shown]
 
 
-def test_the_shards_of_several_workers_are_told_with_their_workers():
+def test_the_shards_of_several_workers_are_reported_with_their_workers():
     shown = view(sample(0.0, shard("a", worker="w-2"), workers=({}, {}), worker=None))
     *_, titles, row = drawn(draw(shown), terminal(200, 50))
     assert titles.split()[:2] == ["shard", "worker"]

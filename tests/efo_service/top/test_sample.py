@@ -33,11 +33,11 @@ def test_the_counters_of_a_worker_are_those_of_its_instruments():
 
 
 def test_the_counters_of_several_workers_are_kept_apart():
-    told = {worker: list(text_string_to_metric_families(metrics("s-0", 7, 900))) for worker in ("w-1", "w-2")}
+    reported = {worker: list(text_string_to_metric_families(metrics("s-0", 7, 900))) for worker in ("w-1", "w-2")}
 
     class Merged(CollectorRegistry):
         def collect(self):
-            return merge_metrics(told)
+            return merge_metrics(reported)
 
     found = parse_counters(generate_latest(Merged()).decode())
     assert found.records == {("w-1", "s-0"): 7, ("w-2", "s-0"): 7}
@@ -60,7 +60,7 @@ def test_the_status_of_another_program_is_refused(body):
         parse_status(body)
 
 
-def test_the_shards_of_several_streams_are_told_apart():
+def test_the_shards_of_several_streams_are_reported_apart():
     shard = {"shard_id": "s-0", "condition": "current", "subscription": "live", "lag_seconds": 1.0}
     shard |= {"last_event_age_seconds": 0.5, "checkpoint_age_seconds": 0.0}
     streams = [

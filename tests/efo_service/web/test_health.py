@@ -125,7 +125,7 @@ def test_a_commit_of_four_seconds_is_no_problem(health, readings):
     assert health.problems() == ()
 
 
-def test_isolated_shards_are_told_with_the_command_that_skips_and_all_of_them_are_not_ready(health, readings):
+def test_isolated_shards_are_reported_with_the_command_that_skips_and_all_of_them_are_not_ready(health, readings):
     readings.known = (replace(SHARD, state="isolated"), replace(SHARD, shard_id="s-1"))
     readings.failed = (IsolatedShard("s-0", "record_refused", 21.0, "not UTF-8", "77/3"),)
     (problem,) = health.problems()
@@ -160,7 +160,7 @@ def test_the_last_errors_stay_known():
     assert [error.is_over for error in health.last_errors()] == [True]
 
 
-def test_the_reason_of_the_last_failed_subscription_is_told(health, readings):
+def test_the_reason_of_the_last_failed_subscription_is_reported(health, readings):
     readings.known = (replace(SHARD, state="waiting"),)
     readings.time += 12
     health(SubscribeAttempted("s-0", 0.0, 0.1, "transport", "no route to host"))
@@ -202,7 +202,7 @@ def test_the_remedy_is_that_of_the_reason_to_poll(health, error_type, remedy):
     assert problem.startswith(f"enhanced fan-out is not possible, so the shards are polled (why): {remedy}")
 
 
-def test_the_reason_of_the_last_failed_poll_is_told(health, readings):
+def test_the_reason_of_the_last_failed_poll_is_reported(health, readings):
     readings.known = (replace(SHARD, state="waiting"),)
     readings.time += 12
     health(PollAttempted("s-0", "GetRecords", 0.1, "transport", "no route to host"))
@@ -233,13 +233,13 @@ def test_an_outage_is_a_problem_with_its_remedy_from_its_beginning_to_its_end(re
     assert kinesis.startswith("Kinesis has failed for 3 s, 1 times (ExpiredTokenException: the token has expired): ")
     assert kinesis.endswith(REMEDIES["ExpiredTokenException"])
     assert sink == "the sink has failed for 3 s, 1 times (unheard_of): look in the log for sink_outage_began"
-    assert health.obstacles() == ()  # whether shards are read is told by their conditions
+    assert health.obstacles() == ()  # whether shards are read is reported by their conditions
     for event in (SubscribeAttempted("s-0", 0, 0.1, None), EventReceived("s-0", 0, 1, 0, None), SinkRecovered("s-0")):
         [*outages.observe(event)]
     assert health.problems() == ()
 
 
-def test_records_that_expired_are_told_for_a_day_in_one_sentence_and_the_service_stays_ready(health, readings):
+def test_records_that_expired_are_reported_for_a_day_in_one_sentence_and_the_service_stays_ready(health, readings):
     for shard, since, until in (("s-1", 0.0, 60.0), ("s-0", 0.0, 3600.0), ("s-1", 60.0, 7200.0)):
         health(RecordsExpired(shard, since, until, until - since))
     (problem,) = health.problems()
@@ -253,7 +253,7 @@ def test_records_that_expired_are_told_for_a_day_in_one_sentence_and_the_service
     assert health.problems() == ()
 
 
-def test_filtered_records_are_told_while_it_goes_on(readings):
+def test_filtered_records_are_reported_while_it_goes_on(readings):
     filtering = Filtering(readings.now)
     health = Health(clock=readings.now, filtering=filtering)
     opened, ready = ConsumerOpened(readings), ConsumerReady("fan", "arn", registered=False)
@@ -276,7 +276,7 @@ def test_filtered_records_are_told_while_it_goes_on(readings):
     assert health.problems() == health.obstacles() == ()
 
 
-def test_records_that_a_limit_of_age_drops_are_told_while_it_goes_on(readings):
+def test_records_that_a_limit_of_age_drops_are_reported_while_it_goes_on(readings):
     filtering = Filtering(readings.now)
     health = Health(clock=readings.now, filtering=filtering)
     opened, ready = ConsumerOpened(readings), ConsumerReady("fan", "arn", registered=False)

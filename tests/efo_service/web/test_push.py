@@ -91,7 +91,7 @@ async def test_a_connection_ends_after_an_hour(feed, autojump_clock):
     assert MAX_SECONDS <= trio.current_time() <= MAX_SECONDS + 2
 
 
-async def test_a_viewer_too_many_is_told_to_come_later(feed, autojump_clock):
+async def test_a_viewer_too_many_is_reported_to_come_later(feed, autojump_clock):
     viewer = Viewer(2)
     with feed.viewer():
         await Push(feed, Guard())(scope(), viewer.receive, viewer.send)

@@ -20,7 +20,7 @@ def metrics_of(number: int) -> list:
     return list(text_string_to_metric_families(generate_latest(registry).decode()))
 
 
-def test_each_sample_has_the_worker_and_each_metric_is_told_once() -> None:
+def test_each_sample_has_the_worker_and_each_metric_is_reported_once() -> None:
     merged = {metric.name: metric for metric in merge_metrics({"w-1": metrics_of(1), "w-2": metrics_of(2)})}
     assert (merged["records"].type, merged["lag"].type, merged["age"].type) == ("counter", "gauge", "histogram")
     records = {sample.labels["shard"]: sample for sample in merged["records"].samples if sample.name == "records_total"}

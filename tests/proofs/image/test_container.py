@@ -1,4 +1,4 @@
-"""How an image is run: what runc is told, and what is read of the log it wrote."""
+"""How an image is run: what runc is reported, and what is read of the log it wrote."""
 
 from __future__ import annotations
 

@@ -141,16 +141,16 @@ def relabel(kind):
         (relabel("ServiceMonitor"), "does not select the Service"),
     ],
 )
-def test_what_does_not_agree_is_told(change, problem):
+def test_what_does_not_agree_is_reported(change, problem):
     found = copy.deepcopy(variant("kafka"))
     change(found)
     assert any(problem in text for text in problems(found))
 
 
-def test_an_unknown_variable_is_told():
+def test_an_unknown_variable_is_reported():
     from proofs.manifests.agreement import disagreements  # noqa: PLC0415
 
     found = copy.deepcopy(variant("kafka"))
     known = known_variables() - {"EFO_LEASES__WORKER_ID"}
-    told = list(disagreements(found, {"port": 8080, "drain_seconds": 25.0}, known, "10001:10001"))
-    assert told == ["efo has no setting EFO_LEASES__WORKER_ID"]
+    reported = list(disagreements(found, {"port": 8080, "drain_seconds": 25.0}, known, "10001:10001"))
+    assert reported == ["efo has no setting EFO_LEASES__WORKER_ID"]

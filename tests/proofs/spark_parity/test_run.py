@@ -35,7 +35,7 @@ REFUSED = Answer(refused="IllegalArgumentException: no")
         (replace(CASE, alike="refusal"), REFUSED, "Kafka's source did not refuse"),
     ],
 )
-def test_a_difference_is_told(case, efo, expected) -> None:
+def test_a_difference_is_reported(case, efo, expected) -> None:
     assert difference(case, efo, GOOD) == expected
 
 

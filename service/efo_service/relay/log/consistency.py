@@ -1,4 +1,4 @@
-"""Whether the witnesses of a log agree: its catalog, its directories, its segments, its readers and the leases.
+"""Whether the parts of a log agree: its catalog, its directories, its segments, its readers and the leases.
 
 Each can be lost, restored from an old copy or mistaken for another, alone. Then the others prove it: a directory that
 the catalog does not name, a partition that had records and is empty, a lease of a shard that the log does not know. A

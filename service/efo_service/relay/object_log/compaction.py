@@ -7,8 +7,8 @@ may still want to create it (efo_service.relay.object_log.writer).
 **A merge** writes neighbouring segments as one. Their keys are used once, so they are deleted.
 
 A crash may come between any two steps. A fold that was not finished leaves commits below `next` that are no tombstones
-yet: `bury` is repeated. A segment that no head names is an orphan: `remove_orphans`. Two processes that compact at once
-cost work, and no records: of two changes of a head, one is refused, and its segment is deleted.
+yet: `tombstone` is repeated. A segment that no head names is an orphan: `remove_orphans`. Two processes that compact at
+once cost work, and no records: of two changes of a head, one is refused, and its segment is deleted.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Compactor:
         """Fold the live commits, at most MAX_FOLD. Return how many became how many segments.
 
         None if another process was faster. `check_cancelled` is called between requests, and may raise: what was done
-        is then cleaned up, or gone on with by `bury`.
+        is then cleaned up, or gone on with by `tombstone`.
         """
         head, versions, written = read.head, dict[int, tuple[Header, Version]](), list[HeadSegment]()
         try:
@@ -109,7 +109,7 @@ class Compactor:
         if group:
             yield group
 
-    def bury(self, head: Head, check_cancelled: Callable[[], object] = _never) -> None:
+    def tombstone(self, head: Head, check_cancelled: Callable[[], object] = _never) -> None:
         """Replace commits below `next` by their tombstones, if a fold was cut off before it had done so.
 
         They are always the last ones: tombstones are made in ascending order, and before the next fold.

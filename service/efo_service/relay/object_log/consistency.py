@@ -1,4 +1,4 @@
-"""Whether the witnesses of a log on an object store agree: its catalog, its partitions, their heads, and the leases.
+"""Whether the parts of a log on an object store agree: its catalog, its partitions, their heads, and the leases.
 
 As on a disk (efo_service.relay.log.consistency): what is lost, an old copy, or mistaken for another is refused, and
 nothing goes on by a guess. Here the commits themselves are a witness, since a key of theirs never disappears.

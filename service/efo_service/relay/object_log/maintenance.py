@@ -131,7 +131,7 @@ class ObjectLogMaintenance:
             return 0, 0
         if self._passes % ORPHAN_PASSES == 0 and compactor.remove_orphans():
             return 0, 0  # the head has changed: the next pass goes on
-        compactor.bury(read.head, check_cancelled)
+        compactor.tombstone(read.head, check_cancelled)
         parts = compacted = 0
         while True:
             check_cancelled()

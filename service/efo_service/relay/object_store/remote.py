@@ -123,7 +123,7 @@ _EVERYTHING: Final = "*,0.0.0.0/0,::/0"
 def _proxy(scheme: str, proxy_url: str | None) -> ClientConfig:
     """Return the client's options for a proxy: that of the setting, or of the variable for this scheme.
 
-    NO_PROXY is read by obstore: networks, too, are excluded. It would read ALL_PROXY by itself, and cannot be told to
+    NO_PROXY is read by obstore: networks, too, are excluded. It would read ALL_PROXY by itself, and cannot be asked to
     use none: then a proxy is named, and everything excluded from it.
     """
     if proxy_url is None:
@@ -154,7 +154,7 @@ def _find_aws(options: dict[str, Any], proxy_url: str | None) -> Session:
     if "region" not in options and found is not None:
         options["region"] = found
     source = CredentialSource(profile, options.get("region"), proxy_url=proxy_url)
-    source.get_blocking()  # a mistake is told at the start
+    source.get_blocking()  # a mistake is reported at the start
 
     def provide() -> S3Credential:
         frozen = source.get_blocking()

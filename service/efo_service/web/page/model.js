@@ -1,4 +1,4 @@
-// What the service told last: a snapshot of all streams, kept up to date with its changes.
+// What the service reported last: a snapshot of all streams, kept up to date with its changes.
 
 const KEPT_EVENTS = 200;
 

@@ -24,7 +24,7 @@ class Token(NamedTuple):
 def tokens_of(text: str, *, may_act: bool = True) -> tuple[Token, ...]:
     """Return the tokens of a setting: TOKEN or NAME:TOKEN, separated by blanks.
 
-    One without a name is named by the beginning of its hash, so that two can be told apart and neither is shown.
+    One without a name is named by the beginning of its hash, so that two can be distinguished and neither is shown.
     """
     return tuple(_token(part, may_act) for part in text.split())
 

@@ -105,7 +105,7 @@ async def test_a_shard_that_is_not_checkpointed_at_its_end_stops_everything(auto
         await run(stream, Processor)
 
 
-async def test_a_lost_lease_is_told_while_a_batch_is_processed(autojump_clock):
+async def test_a_lost_lease_is_reported_while_a_batch_is_processed(autojump_clock):
     class Processor(Recorder):
         async def process_records(self, batch, checkpointer):
             stream.lose_lease(batch.shard_id)

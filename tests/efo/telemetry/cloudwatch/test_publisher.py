@@ -80,7 +80,7 @@ async def test_a_request_has_at_most_a_thousand_metrics(autojump_clock):
         assert [size for _, size in fake.requests] == [1000, 1000, 500]
 
 
-async def test_an_outage_is_told_twice_and_what_waited_is_sent_with_its_times(autojump_clock):
+async def test_an_outage_is_reported_twice_and_what_waited_is_sent_with_its_times(autojump_clock):
     async with publishing() as (fake, publisher, outages):
         fake.error = RefusedError()
         for _ in range(3):
@@ -130,7 +130,7 @@ async def test_a_call_that_hangs_delays_the_end_by_two_seconds_and_no_event(auto
     assert outages == [OutageGivenUp("cloudwatch", "no_response", 0.0, 1, dropped=2)]
 
 
-async def test_what_an_outage_leaves_at_the_end_is_told(autojump_clock):
+async def test_what_an_outage_leaves_at_the_end_is_reported(autojump_clock):
     async with publishing() as (fake, publisher, outages):
         fake.error = RefusedError()
         feed(publisher, shards=3)

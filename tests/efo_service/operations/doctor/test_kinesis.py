@@ -335,7 +335,7 @@ def test_a_denied_permission_means_that_the_credentials_are_valid():
     assert judge_signature(ThrottledError("LimitExceededException", "")).result == "passed"
 
 
-def test_what_every_call_with_these_credentials_has_is_told_first():
+def test_what_every_call_with_these_credentials_has_is_reported_first():
     expired = judge_signature(ExpiredCredentialsError("ExpiredTokenException", ""))
     rejected = judge_signature(RejectedCredentialsError("UnrecognizedClientException", ""))
     skewed = judge_signature(ClockSkewError("InvalidSignatureException", "the request was signed 600 s behind"))

@@ -117,7 +117,7 @@ def test_a_directory_without_rights_is_a_problem(tmp_path):
     assert str(tmp_path) in problem.remedy
 
 
-def test_a_user_without_rights_is_told_which_directory(tmp_path, monkeypatch):
+def test_a_user_without_rights_is_reported_which_directory(tmp_path, monkeypatch):
     """As the test above, also for root."""
     monkeypatch.setattr(os, "access", lambda *_: False)
     problem = directory_problem(tmp_path / "log")

@@ -235,7 +235,7 @@ def test_missing_records_are_not_exported_without_a_word(root) -> None:
     ]
 
 
-def test_an_export_starts_at_the_oldest_record_unless_it_is_told_otherwise(root) -> None:
+def test_an_export_starts_at_the_oldest_record_unless_it_is_reported_otherwise(root) -> None:
     list_segments(root / "t" / "0")[0].path.unlink()  # as retention does
     assert exported(root, partition=0) == [(0, 2), (0, 3), (0, 4), (0, 5)]
     with pytest.raises(SegmentMissingError, match="offsets 1 to 1 are missing"):

@@ -68,7 +68,7 @@ class Log:
         read = self.partition(store).read_head()
         assert read is not None
         compactor = self.compactor(store)
-        compactor.bury(read.head)
+        compactor.tombstone(read.head)
         compactor.fold(read)
 
     def merge(self, store: Store | None = None) -> None:

@@ -2,7 +2,7 @@
 
 A step is one request to the store. An actor is stopped before or after a step, or its request is refused, or its
 answer is lost, or the request is late. Meanwhile others take the partition over, write, fold, merge, let everything
-expire, and clean up. Then the actor goes on. Records and positions must stay right, and a writer that was told of a
+expire, and clean up. Then the actor goes on. Records and positions must stay right, and a writer that was reported of a
 success must have its records in the log.
 """
 
@@ -52,7 +52,7 @@ ACTORS = [opens, writes, folds, merges, expires, cleans]
 
 
 def _append(log: Log, writer, count: int) -> None:
-    """Commit, and check that what was told as a success is in the log: at its offsets, and under its position."""
+    """Commit, and check that what was reported as a success is in the log: at its offsets, and under its position."""
     before = writer.end
     log.append(writer, count)
     assert writer.end == before + count
@@ -140,7 +140,7 @@ def finish(log: Log) -> None:
     # Every number up to the newest is taken, for ever.
     newest = log.partition().newest(-1)
     assert log.commits() == [f"{TOPIC}/0/commits/{number:020}" for number in range(newest.number + 1)]
-    assert all(log.partition().header(n).kind == "tombstone" for n in range(read.head.next)), "not all are buried"
+    assert all(log.partition().header(n).kind == "tombstone" for n in range(read.head.next)), "not all are tombstoned"
 
 
 @pytest.mark.parametrize("others", [take_over, compact, clean, append])

@@ -59,7 +59,7 @@ def test_a_missing_topic_fails_before_the_query_starts(log) -> None:
         EfoDataSource({"path": str(log.root), "subscribe": "payments"}).schema()
 
 
-def test_a_relative_path_is_told_to_be_one(monkeypatch, tmp_path) -> None:
+def test_a_relative_path_is_reported_to_be_one(monkeypatch, tmp_path) -> None:
     """Under Spark Connect it is relative to the directory of the server."""
     monkeypatch.chdir(tmp_path)
     with pytest.raises(TopicNotFoundError, match=f"no such directory in {tmp_path}, where a relative path begins"):

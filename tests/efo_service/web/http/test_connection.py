@@ -182,7 +182,7 @@ async def test_other_methods_are_not_allowed(autojump_clock, client, method, sta
     assert (await client.ask(GET.replace(b"GET", method))).startswith(b"HTTP/1.1 %d" % status)
 
 
-async def test_an_app_that_fails_is_told_after_the_client_has_a_response(autojump_clock, client):
+async def test_an_app_that_fails_is_reported_after_the_client_has_a_response(autojump_clock, client):
     answer = await client.ask(GET.replace(b"/ ", b"/fail "))
     assert answer.startswith(b"HTTP/1.1 500")
     assert str(client.error) == "of the app"

@@ -77,7 +77,7 @@ async def test_a_viewer_that_leaves_while_it_waits_stops_nobody(autojump_clock):
     assert (await feed.after(1)).version == 2
 
 
-async def test_viewers_beyond_the_limit_are_told(autojump_clock):
+async def test_viewers_beyond_the_limit_are_reported(autojump_clock):
     feed = Feed(Source(), max_viewers=1)
     with feed.viewer() as first, feed.viewer() as second:
         assert (first, second, feed.viewers) == (True, False, 1)

@@ -59,7 +59,7 @@ def test_the_sentence_is_found_in_the_output_of_a_job() -> None:
     assert refusal("Traceback\nValueError: no\n") == ""
 
 
-def test_a_busy_machine_is_told_from_a_wrong_job() -> None:
+def test_a_busy_machine_is_reported_from_a_wrong_job() -> None:
     assert is_slow("java.net.SocketTimeoutException\nPython worker failed to connect back.\n")
     assert not is_slow('ImportError: format("efo") was planned')
 

@@ -54,7 +54,7 @@ def _served(function: Callable[[Served], Outcome]) -> Outcome:
         return function(Served(fake))
 
 
-def _told(error: BaseException | None, got: set[bytes]) -> Outcome:
+def _reported(error: BaseException | None, got: set[bytes]) -> Outcome:
     did = f"{type(error).__name__}, {len(got)} old records before"
     return Outcome(
         did, isinstance(error, efo.errors.StreamRecreatedError) and REMEDY in str(error) and len(got) == COUNT
@@ -79,7 +79,7 @@ def by_efo_sync() -> Outcome:
 
         once()
         served.recreate()
-        return _told(_error_of(once), got)
+        return _reported(_error_of(once), got)
 
     return _served(read)
 
@@ -103,7 +103,7 @@ def by_efo_aio() -> Outcome:
 
         asyncio.run(once())
         served.recreate()
-        return _told(_error_of(lambda: asyncio.run(once())), got)
+        return _reported(_error_of(lambda: asyncio.run(once())), got)
 
     return _served(read)
 
@@ -168,7 +168,7 @@ def the_service_relays_a_recreated_stream() -> Outcome:
         served.recreate()
         code, lines = relay(lambda _: False)
         shown = [line for line in lines if line.get("level") != "debug"]
-        told = [line for line in shown if "was deleted and created again" in str(line)]
+        reported = [line for line in shown if "was deleted and created again" in str(line)]
         doctor = _efo("doctor", "--config", "efo.toml", "--timeout", "30")
         verify = _efo("log", "verify", "--config", "efo.toml")
         _efo("leases", "reset", "--config", "efo.toml", "--all", "--to", "trim_horizon", "--yes")
@@ -176,9 +176,11 @@ def the_service_relays_a_recreated_stream() -> Outcome:
         last, _ = relay(lambda _: _exported().count(NEW) == COUNT)
         unread = COUNT - _exported().count(NEW)
         codes = (first, code, doctor.returncode, verify.returncode, last)
-        is_told = len(told) == 1 and all("created again" in done.stdout + done.stderr for done in (doctor, verify))
-        did = f"exit codes {codes}, {len(told)} lines, {unread} of {COUNT} unread after the remedy"
-        return Outcome(did, codes == (0, 78, 78, 1, 0) and is_told and not unread)
+        is_reported = len(reported) == 1 and all(
+            "created again" in done.stdout + done.stderr for done in (doctor, verify)
+        )
+        did = f"exit codes {codes}, {len(reported)} lines, {unread} of {COUNT} unread after the remedy"
+        return Outcome(did, codes == (0, 78, 78, 1, 0) and is_reported and not unread)
 
     return _served(run)
 
@@ -203,9 +205,9 @@ def one_of_two_streams_of_the_service_is_recreated() -> Outcome:
 
         code, lines = relay(until)
         failed = [line for line in lines if line.get("event") == "stream_failed" and line.get("level") != "debug"]
-        is_told = bool(seen) and "was deleted and created again" in seen[0]
+        is_reported = bool(seen) and "was deleted and created again" in seen[0]
         did = f"exit {code}, {len(failed)} lines of the failure, clicks has {_exported('clicks').count(NEW)}"
-        return Outcome(f"{did}, status {'tells' if is_told else 'does not tell'}", len(failed) == 1 and is_told)
+        return Outcome(f"{did}, status {'tells' if is_reported else 'does not tell'}", len(failed) == 1 and is_reported)
 
     return _served(run)
 
