@@ -12,11 +12,12 @@ from packaging.requirements import Requirement
 from tests.paths import ROOT
 
 PAGE = (ROOT / "ARCHITECTURE.md").read_text()
+DECISIONS = (ROOT / "docs" / "decisions.md").read_text()
 PLACES = re.findall(r"^\| ([^|]+) \| `([^`]+\.py)` `(\w+)` \|$", PAGE, re.MULTILINE)
 
 
-def section(title: str) -> str:
-    return PAGE.partition(f"## {title}\n")[2].partition("\n## ")[0]
+def section(title: str, page: str = PAGE) -> str:
+    return page.partition(f"## {title}\n")[2].partition("\n## ")[0]
 
 
 def test_the_page_says_where_two_dozen_behaviours_are():
@@ -31,6 +32,13 @@ def test_the_place_of_a_behaviour_defines_the_name(behaviour, path, name):
     tree = ast.parse((ROOT / path).read_text())
     kinds = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
     assert name in {node.name for node in ast.walk(tree) if isinstance(node, kinds)}
+
+
+def test_the_page_can_be_read_at_once_and_names_files_to_begin_with():
+    assert PAGE.count("\n") <= 210
+    first = re.findall(r"`([\w/]+\.py)`", PAGE.partition("## The house")[0])
+    assert [path for path in first if not (ROOT / path).exists()] == []
+    assert len(first) == 3
 
 
 def test_the_modules_of_the_rules_exist():
@@ -61,5 +69,5 @@ def test_every_declared_package_is_justified():
         *project["dependencies"],
         *(one for extra in project["optional-dependencies"].values() for one in extra),
     ]
-    justified = section("Dependencies").replace("-exporter", "opentelemetry-exporter")
+    justified = section("Dependencies", DECISIONS).replace("-exporter", "opentelemetry-exporter")
     assert [one for one in declared if Requirement(one).name not in justified] == []
