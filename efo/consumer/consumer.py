@@ -14,6 +14,7 @@ import trio
 from msgspec.structs import replace
 
 from efo.checks import check_async
+from efo.consumer.advice import Advice
 from efo.consumer.age_limits import limits_of
 from efo.consumer.completion import Completion
 from efo.consumer.deaggregator import Deaggregator
@@ -78,6 +79,7 @@ class Consumer:
         sources: ShardSources,
         identity: StreamIdentity,
         observer: Observer,
+        advice: Advice,
         spans: Spans | None,
         rng: random.Random,
         joint: TableAssignment | None = None,
@@ -102,6 +104,7 @@ class Consumer:
             by_throughput=settings.balance == "throughput",
             checkpoint_seconds=settings.checkpoint_seconds,
             observer=observer,
+            on_namesake=partial(advice.worker_id, worker_id),
             on_change=self._wake,
             on_scan=self._on_scan,
             eligible=self._may_take,
@@ -114,9 +117,13 @@ class Consumer:
         self._isolates_service_errors = on_service_error == "isolate"
         self._sources = sources
         self._observer = observer
+        self._advice = advice
+        self._unacked: dict[str, int] = {}  # records of shards that this worker has left
         self._spans = spans
         self._service_time = kinesis.service_time or kinesis.clock
-        self._shard_sync = ShardSync(kinesis, store, settings, self._coordinator, observer, rng.random, identity)
+        self._shard_sync = ShardSync(
+            kinesis, store, settings, self._coordinator, observer, rng.random, identity, advice
+        )
         self._expired = ExpiredRecords(identity, self._service_time, observer)
         self._started: set[str] = set()
         self._running: dict[str, ShardStream] = {}
@@ -182,10 +189,12 @@ class Consumer:
                             await self._changed.wait()
                     background.cancel_scope.cancel()
         except Exception as error:
+            self._unacked.clear()  # it interrupted them
             self.failed(error)
             shorten(error)
             raise
         finally:
+            self._advice.unacked(self._unacked)
             self._is_caught_up = self._completion.is_caught_up
             self._reads = False
             self._abandoned = {}  # metrics ask again after the end, and would report a lag that grows for ever
@@ -260,6 +269,7 @@ class Consumer:
         """Return a snapshot of the consumer."""
         now, counts = self._clock(), self.counts()
         shards = tuple(status_of(shard, now) for shard in self.shards())
+        running = list(self._running.values())
         return ConsumerStatus(
             self.worker_id,
             self._sources.is_registered,
@@ -271,6 +281,7 @@ class Consumer:
             self._sources.read_mode,
             None if (error := self._sources.fan_out_error) is None else str(error),
             self.failure,
+            (*self._advice.given, *(slow for shard in running if (slow := shard.slow_batch()) is not None)),
         )
 
     # What status, metrics and readiness are derived from: see `efo.health.Readings`. These four may be
@@ -423,6 +434,8 @@ class Consumer:
             return
         shard.is_left = True
         self._completion.leave(shard)
+        if shard.unacked and held.lost_because in {None, "released"} and not self._is_isolated(held.lease.key):
+            self._unacked[shard.shard_id] = shard.unacked
         if self._draining:
             return
         if self._is_isolated(held.lease.key):
@@ -495,6 +508,7 @@ class Consumer:
         )
         held.reader, held.unread_since = shard, lambda: shard.unread_since
         self._abandoned.pop(lease.key, None)
+        self._unacked.pop(lease.key, None)
         self._observer(ShardStarted(lease.key, lease.checkpoint))
         if (start := self._start_of(lease)) is not None:
             shard.seek(start)

@@ -124,19 +124,25 @@ class InFlight:
         if len(self._batches) < OVERDUE_BATCHES:
             self._overdue_at = OVERDUE_BATCHES
 
+    @property
+    def slow_for(self) -> float | None:
+        """For how many seconds the first of them has been in flight, if that is very long; None if it is not."""
+        age = self._age()
+        return age if age >= max(SLOW_AFTER, self.overdue_after) else None
+
     def watch(self) -> None:
         """Report a batch that has been in flight for very long. Called every few seconds."""
         if len(self._batches) >= OVERDUE_BATCHES:  # reported by their number
             return
-        age = self._age()
-        if age < max(SLOW_AFTER, self.overdue_after):
+        if (age := self.slow_for) is None:
             self._slow_at = SLOW_AFTER
         elif age >= self._slow_at:
             self._slow_at = 2 * age
             self._report(age)
 
     def _age(self) -> float:
-        return self._now() - next(iter(self._batches.values())).at if self._batches else -inf
+        oldest = self.oldest
+        return -inf if oldest is None else self._now() - oldest.at
 
     def _report(self, age: float) -> None:
         self._observer(AcksOverdue(self._shard_id, len(self._batches), self.records, age))

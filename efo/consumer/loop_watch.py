@@ -12,32 +12,41 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from time import monotonic, sleep
-from types import FrameType
 from typing import Final
 
 import trio
 
+from efo.consumer.advice import Advice
 from efo.third_party_errors import places_on
 
 BLOCKED_AFTER: Final = 5.0
 """Seconds without a sign of life: half of the default fail-over time."""
 INTERVAL: Final = 1.0
+_REMEDY: Final = (
+    "meanwhile no lease is renewed and no shard is read, and other workers take the shards; wrap a handler that blocks"
+    " as efo.in_thread(handler), or await trio.to_thread.run_sync(function)"
+)
 
 
 class _Loop:
-    """An event loop, and when it last gave a sign of life. `users`: how many consumers run in it."""
+    """An event loop, and when it last gave a sign of life. `users`: the advice of each consumer in it."""
 
     def __init__(self, token: trio.lowlevel.TrioToken) -> None:
         self.thread = threading.get_ident()
         self.token = token
         self.seen_at = monotonic()
-        self.users = 0
+        self.users: list[Advice] = []
+        self.where = ""
         self.is_reported = self.is_waiting = False
 
     def alive(self) -> None:
         """Give a sign of life: called in the loop."""
         if self.is_reported:
             logging.getLogger("efo").warning("trio's event loop runs again; it was blocked for %.0f s", self.age())
+            for advice in self.users:
+                advice.keep(
+                    "blocked_loop", f"trio's event loop was blocked for {self.age():.0f} s at {self.where}", _REMEDY
+                )
         self.seen_at, self.is_reported, self.is_waiting = monotonic(), False, False
 
     def age(self) -> float:
@@ -52,16 +61,10 @@ class _Loop:
         elif self.age() > BLOCKED_AFTER and not self.is_reported:
             self.is_reported = True
             frame = sys._current_frames().get(self.thread)  # noqa: SLF001 - the only way to see another thread's stack
-            logging.getLogger("efo").warning("%s", _blocked_text(self.age(), frame))
-
-
-def _blocked_text(seconds: float, frame: FrameType | None) -> str:
-    where = ", called at ".join(places_on(frame))
-    return (
-        f"trio's event loop has been blocked for {seconds:.0f} s at {where}: meanwhile no lease is renewed and no shard"
-        " is read, and other workers take the shards; wrap a handler that blocks as efo.in_thread(handler), or await"
-        " trio.to_thread.run_sync(function)"
-    )
+            self.where = ", called at ".join(places_on(frame))
+            logging.getLogger("efo").warning(
+                "trio's event loop has been blocked for %.0f s at %s: %s", self.age(), self.where, _REMEDY
+            )
 
 
 class _Watch:
@@ -72,16 +75,16 @@ class _Watch:
         self._lock = threading.Lock()
         self._is_running = False
 
-    def add(self, token: trio.lowlevel.TrioToken) -> None:
+    def add(self, token: trio.lowlevel.TrioToken, advice: Advice) -> None:
         with self._lock:
-            self._loops.setdefault(token, _Loop(token)).users += 1
+            self._loops.setdefault(token, _Loop(token)).users.append(advice)
             if not self._is_running:
                 self._is_running = True
                 threading.Thread(target=self._run, name="efo loop watch", daemon=True).start()
 
-    def remove(self, token: trio.lowlevel.TrioToken) -> None:
+    def remove(self, token: trio.lowlevel.TrioToken, advice: Advice) -> None:
         with self._lock:
-            self._loops[token].users -= 1
+            self._loops[token].users.remove(advice)
             if not self._loops[token].users:
                 del self._loops[token]
 
@@ -106,14 +109,17 @@ _WATCH: Final = _Watch()
 
 
 @contextmanager
-def watched_loop() -> Iterator[None]:
-    """Watch this event loop within the block. A loop in virtual time, which tests use, is not watched."""
+def watched_loop(advice: Advice) -> Iterator[None]:
+    """Watch this event loop within the block. A loop in virtual time, which tests use, is not watched.
+
+    `advice`: keeps what was found.
+    """
     if not type(trio.lowlevel.current_clock()).__module__.startswith("trio._core"):
         yield
         return
     token = trio.lowlevel.current_trio_token()
-    _WATCH.add(token)
+    _WATCH.add(token, advice)
     try:
         yield
     finally:
-        _WATCH.remove(token)
+        _WATCH.remove(token, advice)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final, get_args
 import trio
 
 from efo.checks import check_callable, check_text, shown
+from efo.consumer.advice import Advice
 from efo.consumer.consumer import Consumer
 from efo.consumer.loop_watch import watched_loop
 from efo.consumer.shard_sources import ShardSources
@@ -37,7 +38,7 @@ from efo.kinesis.opening import check_stream, open_client
 from efo.kinesis.pacing import PacesSubscribes
 from efo.kinesis.registration import Registration
 from efo.kinesis.starting import StartingControlPlane
-from efo.leases.opening import checked_lease_store, open_lease_store
+from efo.leases.opening import checked_lease_store, open_lease_store, relative_file
 from efo.leases.store import LeaseStore
 from efo.protocol.backoff import Backoff
 from efo.protocol.joint_assignment import TableAssignment
@@ -129,6 +130,7 @@ async def open_consumer(
             rng=rng,
             until=end,
             timeout=timeout,
+            position_is_chosen=initial_position is not None,
         )
         yield await stack.enter_async_context(opening)
 
@@ -150,6 +152,7 @@ async def open_sharing(
     rng: random.Random | None = None,
     until: Until | None = None,
     timeout: float | None = None,  # noqa: ASYNC109 - it drains, and cancels nothing
+    position_is_chosen: bool = False,
 ) -> AsyncIterator[Consumer]:
     """Open a consumer that shares something with those of other streams, or nothing. Raises EfoError.
 
@@ -159,7 +162,6 @@ async def open_sharing(
     # A mistake is reported before a fan-out consumer is registered, which is billed.
     checked_lease_store(leases, application, kinesis.stream, region or kinesis.region, proxy_url)
     async with AsyncExitStack() as stack:
-        stack.enter_context(watched_loop())
         if worker_id is None:
             worker_id = stack.enter_context(worker_slot(application, kinesis.stream))
         spans = open_spans(
@@ -172,11 +174,16 @@ async def open_sharing(
         observer = combine_observers(observer, *(() if spans is None else (spans,)))
         starting = StartingControlPlane(kinesis.control_plane, observer, rng)
         kinesis, observer = replace(kinesis, control_plane=starting.plane), combine_observers(observer, starting)
+        consumer_name = consumer_name_of(application, worker_id, settings)
+        clock = trio.lowlevel.current_clock().current_time
+        advice = Advice(observer, clock, consumer_name, position_is_chosen=position_is_chosen)
+        observer = combine_observers(observer, advice)
+        stack.enter_context(watched_loop(advice))
         observer(WorkerStarted(worker_id))
         identity = StreamIdentity(kinesis.control_plane, trio.current_time())
         registration = Registration(
             kinesis.control_plane,
-            consumer_name_of(application, worker_id, settings),
+            consumer_name,
             observer,
             settings.consumer_arn,
             settings.consumer_tags,
@@ -210,6 +217,8 @@ async def open_sharing(
                 async with AsyncExitStack() as storing:
                     opening = partial(open_lease_store, leases, application, kinesis.stream, location, proxy_url)
                     store = await _opened(storing, opening, observer, rng)
+                    if (path := relative_file(store)) is not None:
+                        advice.lease_file(path)
                     await readable.wait()
                     consumer = Consumer(
                         kinesis,
@@ -220,6 +229,7 @@ async def open_sharing(
                         sources=sources,
                         identity=identity,
                         observer=observer,
+                        advice=advice,
                         spans=spans,
                         rng=rng,
                         joint=None if shared is None else shared.joint,

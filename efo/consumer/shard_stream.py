@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 import trio
 
+from efo.consumer.advice import slow_batch
 from efo.consumer.age_limits import AgeLimits
 from efo.consumer.deaggregator import Deaggregator, EventPart
 from efo.consumer.expired_records import ShardUnread
@@ -16,6 +17,7 @@ from efo.consumer.in_flight import InFlight, check_delivered, check_index, recor
 from efo.consumer.positions import checkpoint_before, start_position
 from efo.errors import ConfigurationError, ServiceError, ShardGoneError, ShardNotReadError
 from efo.events import (
+    AdviceGiven,
     BatchDelivered,
     EndReason,
     Observer,
@@ -307,6 +309,16 @@ class ShardStream:
     def has_unacked(self) -> bool:
         """Whether delivered batches are not acked yet."""
         return not self._progress.is_idle
+
+    @property
+    def unacked(self) -> int:
+        """How many records are delivered and not acked."""
+        return self._progress.unacked
+
+    def slow_batch(self) -> AdviceGiven | None:
+        """Return what is reported of a batch that has been in flight for very long; None if none has."""
+        seconds = self._in_flight.slow_for if self.overdue() is None else None
+        return None if seconds is None else slow_batch(self.shard_id, self._in_flight.records, seconds)
 
     def has_unacked_besides(self, batch: Batch) -> bool:
         """Return whether delivered batches other than this one are not acked yet."""

@@ -13,6 +13,7 @@ from typing import Final
 
 import trio
 
+from efo.consumer.advice import Advice
 from efo.consumer.recreation import RecreationCheck
 from efo.errors import LeaseStoreUnavailableError, ServiceError, TransportError
 from efo.events import (
@@ -69,6 +70,7 @@ class ShardSync:
         observer: Observer,
         random: Callable[[], float],
         identity: StreamIdentity,
+        advice: Advice,
     ) -> None:
         self.initial: Position | None = None
         self.synced_after: float = inf
@@ -77,6 +79,7 @@ class ShardSync:
         self._settings = settings
         self._coordinator = coordinator
         self._observer = observer
+        self._advice = advice
         self._random = random
         self._cleanup_after = CLEANUP_AFTER if settings.lease_cleanup else inf
         self._audit = HashRangeAudit()
@@ -175,6 +178,8 @@ class ShardSync:
         self.shards = shards
         self._listed = {shard.shard_id: shard for shard in shards}
         self._report_cycles(leases)
+        if self.synced_after == inf:
+            self._advice.shards_listed(self._kinesis.stream, self._settings, self._listed, leases)
         wanted = await self._since_initial(shards, leases)
         for lease in leases_to_create(wanted, leases, self._settings.initial_checkpoint):
             await self._store.create(self._complete(lease, leases))

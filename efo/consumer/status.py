@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from efo.events import AdviceGiven
 from efo.health import (
     ActiveReadMode,
     Condition,
@@ -58,7 +59,8 @@ class ConsumerStatus:
     workers; None while the lease table is unknown. `isolated`: shards that this worker does not read because they
     failed. `leases`: what the lease table shows; None while it is unknown. `read_mode`: how shards are read now; with
     the setting "auto", a shard may take some time to follow. `fan_out_error`: why shards are polled with that setting;
-    None if they are not. `failure`: what ended the consumer, and where; None unless an error did.
+    None if they are not. `failure`: what ended the consumer, and where; None unless an error did. `advice`: the traps
+    that were found, and each batch that is handled for very long now.
     """
 
     worker_id: str
@@ -71,6 +73,7 @@ class ConsumerStatus:
     read_mode: ActiveReadMode = "fanout"
     fan_out_error: str | None = None
     failure: str | None = None
+    advice: tuple[AdviceGiven, ...] = ()
 
 
 def status_of(shard: ShardReading, now: float) -> ShardStatus:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from efo import producer_events
+from efo.events.advice import AdviceGiven, AdviceTopic
 from efo.events.connections import (
     ConnectionClosed,
     ConnectionOpened,
@@ -76,6 +77,8 @@ from efo.events.subscriptions import (
 
 __all__ = [
     "AcksOverdue",
+    "AdviceGiven",
+    "AdviceTopic",
     "AggregateDamaged",
     "BatchDelivered",
     "CheckpointSaved",
@@ -157,6 +160,7 @@ Event = (
     | ConsumerReady
     | ConsumerDeregistered
     | ConsumerFailed
+    | AdviceGiven
     | SubscribeAttempted
     | SubscriptionEnded
     | EventReceived

@@ -16,6 +16,7 @@ from efo.events import LeaseOperation, LeasesCounted, Observer, ignore_events
 from efo.exception_groups import collapse_groups
 from efo.leases.handoffs import Handoffs
 from efo.leases.held_lease import TRUSTED_SHARE, HeldLease, LeaseTiming, report_store_call
+from efo.leases.namesakes import Namesakes
 from efo.leases.renewals import Renewals
 from efo.leases.store import LeaseStore
 from efo.leases.transitions import taken
@@ -62,7 +63,8 @@ class LeaseCoordinator:
     `checkpoint_seconds`: how often the progress of readers is saved, in seconds; see `HeldLease.reader`.
     `on_change`: called when `held` changes, when `leases` gains or loses a row, or one changes its owner or is
     finished, and when a held lease is requested. Must be quick, and must not call `wake`.
-    `on_scan`: called after each lease scan. Must be quick.
+    `on_scan`: called after each lease scan. Must be quick. `on_namesake`: called with the shard of a lease that another
+    worker renews under the same id.
     `eligible`: whether a lease may be taken now, according to `leases`.
     `joint`: balances the leases together with those of other tables. None: this table by itself.
     `stream_created_at`: when the stream was created, once that is known: see `HeldLease`.
@@ -85,6 +87,7 @@ class LeaseCoordinator:
         observer: Observer = ignore_events,
         on_change: Callable[[], None] = lambda: None,
         on_scan: Callable[[], None] = lambda: None,
+        on_namesake: Callable[[str], None] = lambda _shard_id: None,
         eligible: Callable[[Lease], bool] = lambda _lease: True,
         joint: TableAssignment | None = None,
     ) -> None:
@@ -106,6 +109,8 @@ class LeaseCoordinator:
         self._observer = observer
         self._on_change = on_change
         self._on_scan = on_scan
+        self._on_namesake = on_namesake
+        self._namesakes = Namesakes()
         self._eligible = eligible
         self._joint = joint
         self._timing = LeaseTiming(failover_seconds, checkpoint_seconds)
@@ -240,6 +245,8 @@ class LeaseCoordinator:
                 is_changed = is_changed or before is None or _ownership(before) != _ownership(row)
                 if row.key in self._held:
                     self._held[row.key].observe_row(row)
+                elif row.holder == self._worker_id and row.key not in self._unanswered and self._namesakes.renews(row):
+                    self._on_namesake(row.key)
         return is_changed
 
     async def _assign(self, rows: Sequence[Lease]) -> None:
@@ -325,6 +332,7 @@ class LeaseCoordinator:
     async def _take(self, lease: Lease, operation: LeaseOperation) -> None:
         if lease.key in self._held or not self._is_acquiring:
             return
+        self._namesakes.forget(lease.key)
         started = trio.current_time()
         try:
             lease = await self._writer.write(TakeLease(lease, self._worker_id), operation)

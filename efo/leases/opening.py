@@ -68,6 +68,13 @@ def checked_lease_store(
     return store
 
 
+def relative_file(store: LeaseStore) -> Path | None:
+    """Return the whole path of the file of a lease store that was named relative to the working directory, or None."""
+    if isinstance(store, SqliteLeaseStore) and not store.path.is_absolute():
+        return store.path.absolute()
+    return None
+
+
 def make_lease_store(
     leases: str | Path, application: str, stream: str, region: str | None = None, proxy_url: str | None = None
 ) -> LeaseStore:

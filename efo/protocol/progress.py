@@ -67,6 +67,11 @@ class _InFlight:
     def is_done(self) -> bool:
         return self.done >= self.size
 
+    @property
+    def left(self) -> int:
+        """How many of its records are not done."""
+        return self.size - self.done - sum(index >= self.done for index in self.ahead)
+
     def is_of(self, batch: Batch) -> bool:
         """Whether this is the batch, and not one with its number from an earlier reading of the shard."""
         records = batch.records
@@ -126,6 +131,11 @@ class Progress:
     def is_idle(self) -> bool:
         """Whether all delivered batches are done."""
         return not self._in_flight
+
+    @property
+    def unacked(self) -> int:
+        """How many delivered records are not done."""
+        return sum(batch.left for batch in self._in_flight.values())
 
     def restart(self, start: Checkpoint | None = None) -> None:
         """Forget all batches in flight and restart at `start`."""

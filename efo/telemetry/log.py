@@ -11,6 +11,7 @@ from typing import Any, Final
 from efo.checks import printable
 from efo.events import (
     AcksOverdue,
+    AdviceGiven,
     AggregateDamaged,
     ConnectionClosed,
     ConsumerDeregistered,
@@ -78,11 +79,11 @@ class LoggingObserver:
     """An observer that writes events to a logger, by default `efo`. Each line names the worker.
 
     Warnings: polling in place of enhanced fan-out; records that were skipped, dead-lettered, dropped for their age or
-    lost to retention, handlers that failed, damaged aggregates, lost leases, overdue acks; and the beginning and the
-    end of each outage of Kinesis or of the lease store; a stream whose record distribution strategy was changed under
-    a producer that depends on it. Errors: what ended the consumer, isolated shards and streams, shards that stopped
-    by a failure, and records that a producer gave up. Info: the life of shards and of the fan-out consumer. Other
-    events are not logged. No line contains data or a partition key.
+    lost to retention, handlers that failed, damaged aggregates, lost leases, overdue acks, advice; and the beginning
+    and the end of each outage of Kinesis or of the lease store; a stream whose record distribution strategy was changed
+    under a producer that depends on it. Errors: what ended the consumer, isolated shards and streams, shards that
+    stopped by a failure, and records that a producer gave up. Info: the life of shards and of the fan-out consumer.
+    Other events are not logged. No line contains data or a partition key.
 
     `clock`: returns seconds, monotonic, for the duration of outages.
     """
@@ -266,6 +267,7 @@ _LINES: Final[dict[type, Callable[[Any], Line]]] = {
         f"the fan-out consumer {e.name} is ACTIVE{_BILLED if e.registered else ''}",
     ),
     ConsumerDeregistered: _consumer_deregistered,
+    AdviceGiven: lambda e: (logging.WARNING if e.is_warning else logging.INFO, f"{e.what}; {e.remedy}"),
     ReadModeChanged: _read_mode_changed,
     AcksOverdue: _acks_overdue,
     HandlerFailed: _handler_failed,

@@ -129,6 +129,13 @@ FIXED: Final[Mapping[str, tuple[str, ...]]] = {
         "efo.kinesis.registration.ACTIVE_TIMEOUT",
         "efo.kinesis.registration.DEREGISTER_TIMEOUT",
     ),
+    "what is advised, and when: no record depends on it": (
+        "efo.consumer.advice.TAKEOVERS",
+        "efo.consumer.advice.TAKEOVERS_WITHIN",
+        "efo.consumer.advice._AT_THE_START",
+        "efo.consumer.advice._MAX_NAMED",
+        "efo.leases.namesakes.RENEWALS",
+    ),
     "an event loop in virtual time is not watched": (
         "efo.consumer.loop_watch.BLOCKED_AFTER",
         "efo.consumer.loop_watch.INTERVAL",

@@ -71,7 +71,6 @@ def test_a_read_mode_that_cannot_be_meant_is_rejected(settings, message):
         ("0001-01-01T00:00:00+01:00", "timestamp=-[0-9.]+: expected"),
         (NOON.replace(tzinfo=None), "the time has no zone"),
         (7.5, "initial_position=7.5"),
-        (None, "initial_position=None"),
         (Checkpoint.TRIM_HORIZON, "initial_position=<Checkpoint>"),
         (Position.at("x"), "initial_position: sequence_number='x': expected a text of decimal digits"),
         (Position.after(7), "initial_position: sequence_number=7"),

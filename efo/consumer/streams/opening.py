@@ -131,6 +131,7 @@ async def open_streams(
             leases_of=leases_of,
             limiter=limiter,
             until=end,
+            position_is_chosen=initial_position is not None,
         )
         consumer = MultiStreamConsumer(
             streams,
@@ -168,6 +169,7 @@ class _Opener:
         leases_of: LeasesOf,
         limiter: SubscribePacer,
         until: Until | None,
+        position_is_chosen: bool,
     ) -> None:
         self._application = application
         self._worker_id = worker_id
@@ -179,6 +181,7 @@ class _Opener:
         self._leases_of = leases_of
         self._limiter = limiter
         self._until = until
+        self._position_is_chosen = position_is_chosen
         self._joint = JointAssignment()
         self._openings = defaultdict[str | None, trio.CapacityLimiter](lambda: trio.CapacityLimiter(OPENINGS))
 
@@ -207,6 +210,7 @@ class _Opener:
                         observer=observer,
                         tracing=self._tracing,
                         until=self._until,
+                        position_is_chosen=self._position_is_chosen or config.initial_position is not None,
                     )
                 )
             yield consumer

@@ -18,6 +18,7 @@ from opentelemetry.trace import format_span_id, format_trace_id, get_current_spa
 
 from efo.events import (
     AcksOverdue,
+    AdviceGiven,
     AggregateDamaged,
     BatchDelivered,
     CheckpointSaved,
@@ -315,6 +316,7 @@ def severity_of(event: Event) -> int:
             return logging.ERROR
         case (
             AcksOverdue()
+            | AdviceGiven(is_warning=True)
             | AggregateDamaged()
             | HandlerFailed()
             | RecordSkipped()
@@ -336,7 +338,7 @@ def severity_of(event: Event) -> int:
         case (
             ConsumerReady() | ConsumerDeregistered() | ShardStarted() | ShardFinished() | ShardStopped() | LeaseLost()
             | ShardPaused() | ShardResumed() | ShardRepositioned() | ConnectionOpened() | ConnectionClosed()
-            | ShardMapChanged() | ReadModeChanged()
+            | ShardMapChanged() | ReadModeChanged() | AdviceGiven()
         ):  # fmt: skip
             return logging.INFO
         case _:
@@ -349,6 +351,7 @@ _NAMES: Final[dict[type, str]] = {
     ConsumerReady: "consumer_ready",
     ConsumerDeregistered: "consumer_deregistered",
     ConsumerFailed: "consumer_failed",
+    AdviceGiven: "advice_given",
     SubscribeAttempted: "subscribe_attempted",
     SubscriptionEnded: "subscription_ended",
     EventReceived: "event_received",

@@ -52,7 +52,7 @@ class Status:
         }
         if self.consumer is None:
             how = {"read_mode": None, "fan_out_error": None}
-            return {**self._identity, **state, **how, **_lease_table(None), "shards": [], "isolated": []}
+            return {**self._identity, **state, "advice": [], **how, **_lease_table(None), "shards": [], "isolated": []}
         snapshot = self.consumer.status()
         shards = [
             {
@@ -84,6 +84,7 @@ class Status:
         return {
             **self._identity,
             **state,
+            "advice": [f"{advice.what}: {advice.remedy}" for advice in snapshot.advice],
             "read_mode": snapshot.read_mode,
             "fan_out_error": snapshot.fan_out_error,
             **_lease_table(snapshot.leases),

@@ -41,6 +41,7 @@ def merge_status(statuses: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         **{key: reported[key] for key in _NAMES if key in reported},  # SIGHUP may have changed them
         "problems": list(_problems(statuses)),
         "last_errors": _by_worker(statuses, "last_errors"),
+        "advice": list(_problems(statuses, "advice")),
         "lease_table": "known" if known else "unknown",
         "shard_counts": table.get("shard_counts"),
         "lease_counts": table.get("lease_counts"),
@@ -99,9 +100,9 @@ def _merge_views(views: Mapping[str, StreamView], silent: Sequence[str]) -> Stre
     )
 
 
-def _problems(statuses: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+def _problems(statuses: Mapping[str, Mapping[str, Any]], name: str = "problems") -> Iterator[str]:
     for worker, status in statuses.items():
-        for problem in status.get("problems", ()):
+        for problem in status.get(name, ()):
             yield f"{worker}: {problem}"
 
 

@@ -21,6 +21,7 @@ LOGGED = [
         logging.WARNING,
         "it stays and is billed: AccessDeniedException: denied; run efo consumers deregister app-1",
     ),
+    (events.AdviceGiven("unacked", "two are not acked", "ack them"), logging.WARNING, "two are not acked; ack them"),
     (
         events.ConsumerFailed("ValueError", "", ("app.py:3 main", "billing.py:7 handle")),
         logging.ERROR,

@@ -48,6 +48,7 @@ EVERY_EVENT: tuple[events.Event, ...] = (
     events.BatchDelivered("s-0", 4),
     events.RecordsProcessed("s-0", 4, 0.02, 1.0, 0.5),
     events.AcksOverdue("s-0", 100, 900, 12.5),
+    events.AdviceGiven("unacked", "two are not acked", "ack them"),
     events.HandlerFailed("s-0", "1", 4, 1, 0.02, "ValueError", "retry", 0.1),
     events.HandlerFailed("s-0", "1", 1, 1, 0.02, "OSError", "isolate", call="dead_letter"),
     events.RecordSkipped("s-0", "1", 0, "ValueError"),

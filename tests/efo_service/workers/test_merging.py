@@ -38,6 +38,7 @@ def test_the_status_of_all_workers_has_the_form_of_one() -> None:
     first = {
         "problems": ["shard a is frozen"],
         "last_errors": [{"system": "sink"}],
+        "advice": ["two are not acked: ack them"],
         "lease_table": "unknown",
         "shards": [{"shard_id": "b"}],
         "isolated": [{"shard_id": "c"}],
@@ -53,6 +54,7 @@ def test_the_status_of_all_workers_has_the_form_of_one() -> None:
     assert merge_status({"w-1": first, "w-2": second}) == {
         "problems": ["w-1: shard a is frozen"],
         "last_errors": [{"worker_id": "w-1", "system": "sink"}],
+        "advice": ["w-1: two are not acked: ack them"],
         "lease_table": "known",
         "shard_counts": {"consuming": 2},
         "lease_counts": {"held": 2},
@@ -74,6 +76,7 @@ def test_workers_that_tell_nothing_leave_the_lease_table_unknown() -> None:
     assert merge_status({}) == {
         "problems": [],
         "last_errors": [],
+        "advice": [],
         "lease_table": "unknown",
         "shard_counts": None,
         "lease_counts": None,
