@@ -13,7 +13,7 @@ from tests.efo.adapters.interrupts import Interrupt
 from tests.efo.adapters.programs import World, use_virtual_time
 
 HOME = Path(efo.__file__).parent
-DOOR = (f"{HOME}/sync/", f"{HOME}/surfaces/")
+DOOR = (f"{HOME}/sync/", f"{HOME}/adapters/")
 
 
 @pytest.fixture(autouse=True)

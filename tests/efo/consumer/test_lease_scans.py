@@ -40,5 +40,5 @@ async def test_the_lease_table_is_scanned_at_the_lease_scan_interval(autojump_cl
 
 
 def test_a_lease_scan_interval_of_zero_is_rejected():
-    with pytest.raises(ConfigurationError, match="scan_interval"):
+    with pytest.raises(ConfigurationError, match="lease_scan_seconds=0"):
         ConsumerSettings(lease_scan_seconds=0)
