@@ -40,7 +40,7 @@ class Definition:
         if value is None and optional:
             return
         if self.choices and value not in self.choices:
-            *others, last = (repr(choice) for choice in self.choices)
+            *others, last = (repr(str(choice)) for choice in self.choices)
             raise ConfigurationError(f"{name}={shown(value)}: expected {', '.join(others)} or {last}{optional}")
         if kind == "bool":
             check_type(name, value, bool, "True or False")

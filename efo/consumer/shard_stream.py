@@ -387,7 +387,9 @@ class ShardStream:
         Not `inclusive`: only the batches that end before it. Raises ConfigurationError for a sentinel.
         """
         if checkpoint.is_sentinel:
-            raise ConfigurationError(f"ack to the checkpoint {checkpoint}: it is not that of a record")
+            raise ConfigurationError(
+                f"ack to the checkpoint {checkpoint}: it is not that of a record, which has a sequence number"
+            )
         self._acked(self._progress.ack_to(checkpoint, inclusive=inclusive))
 
     async def save(self) -> None:

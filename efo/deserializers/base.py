@@ -36,7 +36,9 @@ def text(encoding: str = "utf-8") -> Deserializer[str]:
     try:
         b" ".decode(encoding)
     except LookupError as error:
-        raise ConfigurationError(f"encoding={encoding!r}: {reason_of(error)}") from None
+        raise ConfigurationError(
+            f"encoding={encoding!r}: {reason_of(error)}: expected one that Python knows, such as 'utf-8'"
+        ) from None
     except UnicodeError:
         pass  # an encoding with more bytes for each character
     is_slow = codecs.lookup(encoding).name in _SLOW_ENCODINGS

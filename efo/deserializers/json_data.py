@@ -59,6 +59,8 @@ def check_kind(name: str, kind: Any) -> None:
         raise ConfigurationError(
             f"{name}({name_of_kind(kind)}): a type of pydantic; JSON of it is efo.deserializers.pydantic"
         )
+    if isinstance(kind, str):
+        raise ConfigurationError(f"{name}({shown(kind)}): expected the type itself, not its name")
     try:
         info = msgspec.inspect.type_info(kind)
     except Exception as error:  # noqa: BLE001 - annotations are evaluated here, and may raise anything

@@ -16,6 +16,7 @@ import trio
 
 from efo.checks import check_callable, check_type, is_async, shown
 from efo.errors import ConfigurationError, ProducerClosedError
+from efo.event_loops import require_trio
 from efo.events import Observer, ProducerOpened, ShardsListed
 from efo.exception_groups import collapse_groups, shorten_at_exit
 from efo.kinesis.client import KinesisClient
@@ -119,6 +120,7 @@ async def _open(
     observer: Observer,
     rng: random.Random,
 ) -> AsyncIterator[Producer[Any]]:
+    require_trio("efo.open_producer")
     async with AsyncExitStack() as stack:
         stack.push(shorten_at_exit)
         kinesis = await stack.enter_async_context(open_client(stream, where))

@@ -169,7 +169,9 @@ class Producer(Generic[T]):
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise ProducerClosedError(f"the producer for {self.stream} is closed: the record was not taken")
+            raise ProducerClosedError(
+                f"the producer for {self.stream} is closed: the record was not taken; put within its block"
+            )
 
     def _checked(
         self, data: T, partition_key: str | None = None, explicit_hash_key: str | None = None

@@ -15,6 +15,8 @@ from efo.aws.credentials import CredentialSource
 from efo.aws.refusals import Refusals
 from efo.aws.role import AssumedRole
 from efo.aws.variables import check_variables
+from efo.checks import shown
+from efo.errors import ConfigurationError
 from efo.event_loops import require_trio
 from efo.exception_groups import collapse_groups
 from efo.kinesis.aws.connector import Connector
@@ -83,6 +85,10 @@ async def open_kinesis(
     """
     require_trio("efo.open_kinesis", "the stream's name, or efo.open_kinesis(...) without `async with`, as the stream")
     name, arn_region = parse_stream(stream)
+    if endpoint_url is None and region is not None and arn_region not in {None, region}:
+        raise ConfigurationError(
+            f"region={shown(region)} is not that of the stream's ARN: remove it, or write {arn_region!r}"
+        )
     endpoint = endpoint_of(
         stream, region=region, endpoint_url=endpoint_url, ca_file=ca_file, profile=profile, proxy_url=proxy_url
     )

@@ -81,7 +81,9 @@ def find_endpoint(
     if url is None or "fips" in region:  # botocore replaces regions such as fips-us-east-1
         url, region = _default(session, region, url)
     elif not (botocore.utils.is_valid_endpoint_url(url) or botocore.utils.is_valid_ipv6_endpoint_url(url)):
-        raise ConfigurationError(f"Invalid endpoint: {shown(url)}")
+        raise ConfigurationError(
+            f"Invalid endpoint: {shown(url)}: expected https://HOST[:PORT], or http:// for one without TLS"
+        )
     address = _address(url)
     return Endpoint(
         scheme=address.scheme,

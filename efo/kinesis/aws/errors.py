@@ -53,7 +53,9 @@ def translated(*, has_responded: bool = False) -> Iterator[None]:
                 wrong = _wrong_endpoint(error, has_responded=has_responded)
                 raise wrong or _class_of(error)(f"{_where(error)} cannot be reached: {unreachable(error)}") from None
             case errors.BotoCoreError() | ValueError():
-                raise ConfigurationError(f"botocore rejects the settings: {reason_of(error)}") from None
+                raise ConfigurationError(
+                    f"botocore rejects the settings: {reason_of(error)}: correct it here, or in ~/.aws/config"
+                ) from None
             case _:
                 raise TransportError(
                     f"Kinesis' control plane gives an answer that is none of its own ({reason_of(error)}): "

@@ -43,10 +43,16 @@ Template = Annotated[str, Field(min_length=1, max_length=249), AfterValidator(_c
 _of_sink = partial(defined, KafkaOptions)
 
 
+def _servers(text: str) -> str:
+    if "://" in text:
+        raise ValueError("expected HOST:PORT, several separated by commas, without a scheme: see security_protocol")
+    return text
+
+
 class KafkaSettings(Section):
     """The Kafka cluster, for sink = "kafka". Secrets (password, ...) come only from the environment."""
 
-    bootstrap_servers: Annotated[str, Field(min_length=1)] = _of_sink("bootstrap_servers")
+    bootstrap_servers: Annotated[str, Field(min_length=1), AfterValidator(_servers)] = _of_sink("bootstrap_servers")
     topic: Template | None = Field(
         None,
         description="Topic. {stream} and {shard} in it are replaced by their names. Default: [relay] topic.",

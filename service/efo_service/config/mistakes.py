@@ -103,7 +103,15 @@ def messages(error: ValidationError, locations: Locations) -> Iterator[str]:
             case "missing":
                 yield f'{location}: missing: write [kinesis] stream = "NAME or ARN", or set EFO_KINESIS__STREAM'
             case _:
-                yield f"{location}: {detail['msg'].removeprefix('Value error, ')}"
+                yield f"{location}: {expected(detail['type'], detail['msg'])}"
+
+
+def expected(kind: str, text: str) -> str:
+    """Return what pydantic says, in the words of all other messages."""
+    if kind == "path_not_file":
+        return "no such file: expected the path of a file that exists"
+    text = text.removeprefix("Value error, ").replace("String should match pattern", "expected like")
+    return text.replace("Input should be", "expected")
 
 
 def _unknown(loc: Sequence[str]) -> str:

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from efo.errors import ConfigurationError
 from efo.settings import refuse_future
-from efo_service.config.mistakes import suggest
+from efo_service.config.mistakes import expected, suggest
 from efo_service.config.settings import Settings
 from efo_service.config.streams import StreamSettings
 from efo_service.relay.object_store.url import StoreUrl
@@ -262,7 +262,7 @@ def _messages(error: ValidationError) -> list[str]:
             known = Settings.model_fields[str(table)].annotation
             result.append(f"{name}: unknown key{suggest(str(detail['loc'][-1]), getattr(known, 'model_fields', {}))}")
         else:
-            result.append(f"{name}: {detail['msg'].removeprefix('Value error, ')}")
+            result.append(f"{name}: {expected(detail['type'], detail['msg'])}")
     return result
 
 

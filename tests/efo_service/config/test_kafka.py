@@ -32,10 +32,10 @@ WRONG = {
     "placeholder with a conversion": ('topic = "{stream!r}"', "is not a topic"),
     "open brace": ('topic = "a{"', "is not a topic template"),
     "invalid topic characters": ('topic = "a b"', "is not a topic"),
-    "unknown delivery": ('delivery = "twice"', "4: [relay.kafka] delivery: Input should be 'exactly_once'"),
+    "unknown delivery": ('delivery = "twice"', "4: [relay.kafka] delivery: expected 'exactly_once'"),
     "commit interval too short": (
         "commit_seconds = 0.001",
-        "4: [relay.kafka] commit_seconds: Input should be greater",
+        "4: [relay.kafka] commit_seconds: expected greater",
     ),
     "security protocol without a mechanism": (
         'security_protocol = "sasl_ssl"',
@@ -95,7 +95,7 @@ def test_the_environment_overrides_the_nested_table_and_is_named_in_errors(load_
     monkeypatch.setenv("EFO_RELAY__KAFKA__PARTITIONS", "3")
     assert load_text(HEAD).relay.kafka.partitions == 3
     monkeypatch.setenv("EFO_RELAY__KAFKA__PARTITIONS", "0")
-    with pytest.raises(ConfigurationError, match="environment EFO_RELAY__KAFKA__PARTITIONS: Input should be greater"):
+    with pytest.raises(ConfigurationError, match="environment EFO_RELAY__KAFKA__PARTITIONS: expected greater"):
         load_text(HEAD)
 
 

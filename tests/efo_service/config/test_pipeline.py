@@ -22,7 +22,7 @@ def load_text(tmp_path):
 
 WRONG = {
     "no schema": ('decode = "json"', '3: [pipeline]: decode = "json" needs value_schema'),
-    "unknown layer": ('unwrap = ["gzip", "lz4"]', "4: [pipeline] unwrap: Input should be 'gzip'"),
+    "unknown layer": ('unwrap = ["gzip", "lz4"]', "4: [pipeline] unwrap: expected 'gzip'"),
     "schema without a decoder": ('value_schema = "id bigint"', '3: [pipeline]: decode = "raw" takes no value_schema'),
     "schema is not Avro": (
         'decode = "avro"\nvalue_schema = "id bigint"',

@@ -130,7 +130,7 @@ def test_the_mistakes_of_all_streams_are_reported_together(load_text):
         ("EFO_STREAMS__ORDERS", "names no setting: write EFO_STREAMS__<NAME>__<SECTION>__<KEY>"),
         ("EFO_STREAMS__ORDERS__SERVICE__PORT", "the process's: set EFO_SERVICE__PORT"),
         ("EFO_STREAMS__ORDERS__RELAY__TOPPIC", "unknown key: did you mean 'topic'?"),
-        ("EFO_STREAMS__ORDERS__RELAY__COMMIT_BYTES", "Input should be a valid integer"),
+        ("EFO_STREAMS__ORDERS__RELAY__COMMIT_BYTES", "expected a valid integer"),
         ("EFO_STREAMS__ORDERS__LEASES__WORKER_ID", "set EFO_LEASES__WORKER_ID"),
     ],
 )

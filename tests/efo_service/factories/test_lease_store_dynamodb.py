@@ -103,7 +103,7 @@ async def test_create_table_false_creates_no_table(opened, tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('tags = "team"', "tags: Input should be a valid dictionary"),
+        ('tags = "team"', "tags: expected a valid dictionary"),
         ("read_capacity = 5", "set both, or none of them"),
         ("read_capacity = 0\nwrite_capacity = 1", "read_capacity"),
         ('table = "a table"', "table"),

@@ -88,7 +88,7 @@ def test_the_url_of_a_lease_store_comes_from_the_environment():
         ({"zzz": "x"}, "the options are stream, region"),
         ({"subscribe": "orders"}, "reads the whole stream that the option stream names"),
         ({"initialPosition": "soon"}, "initialPosition: 'soon' is not a position"),
-        ({"failoverSeconds": "-1"}, "failoverSeconds: Input should be greater than 0"),
+        ({"failoverSeconds": "-1"}, "failoverSeconds: expected greater than 0"),
         ({"efo.relay.sink": "kafka"}, r"efo.relay.sink: the records go to the log"),
         ({"efo.relay.kafka.topic": "t"}, r"efo.relay.kafka.topic: the records go to the log"),
         ({"efo.leases.url": "postgresql://u:geheim@h/d"}, "set EFO_LEASES__URL in the driver's environment"),
