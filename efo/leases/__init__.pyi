@@ -1,6 +1,5 @@
 from efo.consumer.streams.leases import MultiStreamTable as MultiStreamTable, StreamLeases as StreamLeases
-from efo.leases.inspection import Inspection as Inspection
-from efo.leases.store import LeaseStore as LeaseStore
+from efo.leases.store import Inspection as Inspection, LeaseStore as LeaseStore
 from efo.leases.stores.dynamodb.store import DynamoDbLeaseStore as DynamoDbLeaseStore
 from efo.leases.stores.dynamodb.table import NewTable as NewTable
 from efo.leases.stores.key_value import KeyValueLeaseStore as KeyValueLeaseStore

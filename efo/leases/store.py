@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
+from efo.arn import parse_stream
+from efo.errors import ConfigurationError
 from efo.leases.writes import LeaseWrite, SettleWrite, write_each
 from efo.model import Checkpoint, Lease
 
@@ -115,3 +118,55 @@ class LeaseStore(Protocol):
         Raises ValueError for two writes of one lease. A store that cannot batch uses `efo.leases.writes.write_each`.
         """
         await write_each(self, writes, settle)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inspection:
+    """What was found in a lease store that can be read.
+
+    `exists`: whether it has its table, file or key. If not, the first worker that opens it creates it.
+    `leases`: how many this application has on this stream; None where counting them would read the whole table.
+    `version`: of the format, None if the store has none.
+    `denied`: the writes that are not permitted; None where only a write shows that.
+    `created_at`: when the streams were created that its leases are of, as far as they say it: one, if all is well.
+    """
+
+    exists: bool
+    leases: int | None = None
+    version: int | None = None
+    denied: tuple[str, ...] | None = ()
+    created_at: tuple[float, ...] = ()
+
+
+def streams_of(leases: Iterable[Lease]) -> tuple[float, ...]:
+    """Return the times of creation that leases name, each once."""
+    return tuple(sorted({lease.stream_created_at for lease in leases if lease.stream_created_at is not None}))
+
+
+class Inspectable(Protocol):
+    """A lease store that can be inspected without opening it."""
+
+    async def inspect(self) -> Inspection:
+        """Look at the store, which is not open. Raises what opening it raises, except that it is missing."""
+        ...
+
+
+class LeaseScope:
+    """The application and stream of a lease store. Without names, it belongs to the first consumer that opens it.
+
+    Shard ids of different streams are alike, so that a store of another stream would hold back or skip records.
+    """
+
+    def __init__(self, application: str | None = None, stream: str | None = None) -> None:
+        self.application = application
+        self.stream = None if stream is None else parse_stream(stream)[0]
+
+    def ensure(self, application: str, stream: str) -> None:
+        """Raise ConfigurationError if the store belongs to another application or stream."""
+        for what, ours, theirs in (("application", self.application, application), ("stream", self.stream, stream)):
+            if ours is not None and ours != theirs:
+                raise ConfigurationError(
+                    f"the lease store belongs to the {what} {ours!r}, and the consumer to {theirs!r}: "
+                    f"open a store for {theirs!r}"
+                )
+        self.application, self.stream = application, stream

@@ -14,7 +14,7 @@ from time import monotonic
 from typing import Final, Protocol, TypeGuard
 
 from efo.checks import check_callable
-from efo.events import BatchDelivered, Event, EventReceived, Observer, RecordsProcessed, ignore_events
+from efo.events import BatchDelivered, Event, EventReceived, Observer, RecordsProcessed, ShardsListed, ignore_events
 
 FREQUENT: Final = frozenset({EventReceived, BatchDelivered, RecordsProcessed})
 """The types of events that come with each event of a shard."""
@@ -138,3 +138,29 @@ def _has(observer: Observer, name: str) -> bool:
         if "__call__" in vars(each):
             return False
     return False
+
+
+class HeldBack:
+    """An observer that passes events on to `observer` once the shards of the stream are listed and its leases checked.
+
+    `on_reading`: called at that moment, before the first event is passed on.
+    """
+
+    def __init__(self, observer: Observer, on_reading: Callable[[], None]) -> None:
+        self._observer = observer
+        self._on_reading = on_reading
+        self._held: list[Event] = []
+        self._is_open = False
+
+    def __call__(self, event: Event) -> None:
+        """Hold an event back, or pass it on."""
+        if not self._is_open and isinstance(event, ShardsListed):
+            self._is_open = True
+            self._on_reading()
+            held, self._held = self._held, []
+            for earlier in held:
+                self._observer(earlier)
+        if self._is_open:
+            self._observer(event)
+        else:
+            self._held.append(event)

@@ -16,8 +16,7 @@ from efo.model import FanOutConsumer, Record
 from efo.testing.fake import FakeKinesis
 from efo.testing.faults.kinds import Fault
 from efo.testing.faults.script import FaultScript, Fired, When
-from efo.testing.server.environment import environment
-from efo.testing.server.listener import Address
+from efo.testing.server.listener import Address, environment
 from efo.testing.settings import FakeSettings
 from efo.testing.state.streams import DistributionStrategy
 

@@ -35,7 +35,7 @@ from efo.errors import (
 from efo.events import Observer, StreamIsolated, StreamRestored
 from efo.exception_groups import collapse_groups, shorten
 from efo.settings import ConsumerSettings, OnServiceError
-from efo.telemetry.held_back import HeldBack
+from efo.telemetry.combined import HeldBack
 
 StreamState = Literal["opening", "reading", "leaving", "isolated", "complete"]
 """`opening`: its fan-out consumer, its leases and its shards are looked up. `leaving`: it is drained, because it was

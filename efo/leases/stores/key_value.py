@@ -12,7 +12,7 @@ import trio
 from efo.errors import ConfigurationError, LeaseStoreCorruptError, LeaseStoreUnavailableError
 from efo.leases.lease_row import LeaseRow
 from efo.leases.row_store import Change, RowStore
-from efo.leases.scope import LeaseScope
+from efo.leases.store import LeaseScope
 from efo.model import Lease
 from efo.third_party_errors import reason_of
 

@@ -8,7 +8,7 @@ import trio
 
 from efo.errors import LeaseError, LeaseLostError
 from efo.leases.row_store import Change, RowStore
-from efo.leases.scope import LeaseScope
+from efo.leases.store import LeaseScope
 from efo.leases.transitions import taken
 from efo.leases.writes import LeaseWrite, row_after
 from efo.model import Lease

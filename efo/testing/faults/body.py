@@ -9,10 +9,10 @@ import trio
 
 from efo.protocol.eventstream import EventStreamDecoder
 from efo.protocol.messages import SubscribeToShardEvent, parse_message
-from efo.testing.faults.chunks import Body, Chunk
 from efo.testing.faults.effects import effects
 from efo.testing.faults.kinds import Fault, Reorder, Site
 from efo.testing.faults.script import FaultScript, FaultTarget
+from efo.testing.faults.wire import Body, Chunk
 
 
 class FaultyBody:

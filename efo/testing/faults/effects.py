@@ -9,7 +9,6 @@ from zlib import crc32
 import msgspec
 
 from efo.protocol import eventstream
-from efo.testing.faults.chunks import Chunk, Pause
 from efo.testing.faults.kinds import (
     BitFlip,
     ChangeSettings,
@@ -33,6 +32,7 @@ from efo.testing.faults.kinds import (
     WindowOverflow,
     WindowOverrun,
 )
+from efo.testing.faults.wire import Chunk, Pause
 
 _PRELUDE_LENGTH: Final = 12
 _CRC_LENGTH: Final = 4

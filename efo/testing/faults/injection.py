@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 from efo.testing.errors import FakeError
 from efo.testing.faults.body import FaultyBody, FaultyResponse
-from efo.testing.faults.chunks import Body
 from efo.testing.faults.effects import effects
 from efo.testing.faults.kinds import RESPONSE_FAULTS, NoResponse, Refuse, Site, StaleListing
 from efo.testing.faults.script import FaultScript, FaultTarget
+from efo.testing.faults.wire import Body
 from efo.testing.state.shards import ShardState
 from efo.testing.state.streams import StreamState
 

@@ -6,16 +6,16 @@ import math
 import socket
 import struct
 from contextlib import suppress
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 import h2.connection
 import h2.settings
+import msgspec
 import trio
 from h2.errors import ErrorCodes
 from hyperframe.frame import DataFrame, Frame, GoAwayFrame, WindowUpdateFrame
 
 from efo.protocol import eventstream
-from efo.testing.faults.chunks import Body, Pause
 from efo.testing.faults.kinds import (
     ChangeSettings,
     GoAway,
@@ -167,3 +167,24 @@ def _data(stream_id: int, size: int, frame_size: int) -> list[Frame]:
 def _emit_frames(connection: FaultableConnection, *frames: Frame) -> None:
     connection.emit()
     connection.emit_raw(b"".join(frame.serialize() for frame in frames))
+
+
+class Pause(msgspec.Struct, frozen=True, tag_field="kind", tag="pause"):
+    """Send nothing for `seconds`; None: forever."""
+
+    seconds: float | None = None
+
+
+Chunk: TypeAlias = bytes | Pause | WireFault
+
+
+class Body(Protocol):
+    """A response body that is created while it is sent. The sender must close it."""
+
+    async def next_chunk(self) -> Chunk | None:
+        """Wait for the next chunk and return it; return None at the end."""
+        ...
+
+    def close(self) -> None:
+        """Release the resources of the body."""
+        ...

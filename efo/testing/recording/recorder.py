@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from efo.errors import ConfigurationError
-from efo.testing.faults.chunks import Body, Chunk, Pause
+from efo.testing.faults.wire import Body, Chunk, Pause
 from efo.testing.operations.requests import SubscribeToShard
 from efo.testing.recording.file import RecordedCall, recorded_shards
 from efo.testing.recording.writer import RecordingWriter

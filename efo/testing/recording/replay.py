@@ -11,7 +11,7 @@ import trio
 from efo.errors import ConfigurationError
 from efo.model import HashKeyRange, Shard
 from efo.testing.errors import FakeError
-from efo.testing.faults.chunks import Body, Chunk
+from efo.testing.faults.wire import Body, Chunk
 from efo.testing.operations.requests import SubscribeToShard
 from efo.testing.recording.file import RecordedLine, RecordedShard, Recording
 from efo.testing.state.core import Core

@@ -13,9 +13,9 @@ from uuid import UUID
 
 from efo.testing import sigv4
 from efo.testing.errors import FakeError
-from efo.testing.faults.chunks import Body
 from efo.testing.faults.injection import FaultInjector, stream_of_consumer
 from efo.testing.faults.script import FaultScript
+from efo.testing.faults.wire import Body
 from efo.testing.operations.dry_run import check_dry_run
 from efo.testing.operations.requests import SubscribeToShard
 from efo.testing.operations.table import OPERATIONS

@@ -13,8 +13,7 @@ from urllib.parse import urlsplit
 import h11
 import trio
 
-from efo.testing.faults.chunks import Body
-from efo.testing.faults.wire import next_bytes
+from efo.testing.faults.wire import Body, next_bytes
 from efo.testing.server.background import background
 from efo.testing.server.dispatch import MAX_BODY, Request, Response
 

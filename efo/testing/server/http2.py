@@ -20,8 +20,7 @@ import trio
 from h2.errors import ErrorCodes
 
 from efo.protocol.frame_splitter import FrameSplitter, GoAwayFrame
-from efo.testing.faults.chunks import Body, Pause
-from efo.testing.faults.wire import apply_fault
+from efo.testing.faults.wire import Body, Pause, apply_fault
 from efo.testing.server.dispatch import MAX_BODY, Request, Response
 
 Respond = Callable[[Request], Response]

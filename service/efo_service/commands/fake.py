@@ -20,8 +20,7 @@ from efo.testing.errors import FakeError
 from efo.testing.fake import FakeKinesis
 from efo.testing.faults.file import load_faults
 from efo.testing.faults.script import FaultScript
-from efo.testing.server.environment import environment
-from efo.testing.server.listener import Address
+from efo.testing.server.listener import Address, environment
 from efo.testing.settings import FakeSettings
 from efo_service.commands.extras import require_fake
 from efo_service.commands.options import Json

@@ -20,10 +20,9 @@ from efo.errors import ConfigurationError
 from efo.text import decode
 from efo.third_party_errors import reason_of
 from efo_service.config.clashes import clashes
-from efo_service.config.credentials import is_credential
 from efo_service.config.mistakes import Locations, messages, suggest, variable_of
 from efo_service.config.secret_files import secret_files, with_secrets
-from efo_service.config.section import PREFIX, is_proxy, is_secret, relative_to, section_of
+from efo_service.config.section import PREFIX, is_credential, is_proxy, is_secret, relative_to, section_of
 from efo_service.config.settings import KinesisSettings, Settings
 from efo_service.config.streams import (
     SECTIONS,

@@ -11,9 +11,8 @@ from typing import Any, Final
 from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
-from efo_service.config.credentials import is_credential
 from efo_service.config.secret_files import SUFFIX
-from efo_service.config.section import Section, is_secret, section_of, variable
+from efo_service.config.section import Section, is_credential, is_secret, section_of, variable
 from efo_service.config.settings import Settings
 from efo_service.config.streams import SECTIONS, TABLE, Configuration
 

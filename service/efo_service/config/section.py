@@ -30,7 +30,6 @@ from efo.definitions import default_of, definition_of
 from efo.errors import ConfigurationError
 from efo.proxy import parse_proxy, without_credentials
 from efo.third_party_errors import reason_of
-from efo_service.config.credentials import is_credential
 from efo_service.relay.object_store.url import is_url
 
 
@@ -222,3 +221,29 @@ def is_proxy(field: FieldInfo) -> bool:
 
 def _types(field: FieldInfo) -> tuple[Any, ...]:
     return (field.annotation, *get_args(field.annotation))
+
+
+# No list of the credentials among options can be complete. What is wrongly taken for one can be set in the environment.
+_NAME: Final = re.compile(
+    r"(?:secret|passw|passphrase|token|credential|authorization|jaas|(?<![a-z])bearer(?![a-z])"
+    r"|(?:access|private|api|client|shared|signing|hmac)[._-]?key|connection[._-]?string"
+    r"|(?:account|encryption|keystore)[._-]?key(?![a-z])|(?<![a-z])(?:sas|pass|pwd)(?![a-z]))(?!s?[._-]?provider)",
+    re.IGNORECASE,
+)
+"""Option names that refer to a credential. The provider of a credential is a class, and not matched."""
+_NOT_THE_CREDENTIAL: Final = re.compile(
+    r"(?:class|type|path|file|location|ur[il]|endpoint|binding|enabled|mechanism|algorithm|regex|ratio|wait|[._-]ms)$",
+    re.IGNORECASE,
+)
+"""Suffixes of option names that describe a credential but do not contain it."""
+_VALUE: Final = re.compile(
+    r"://[^/\s:@]*:[^/\s@]+@|[?&]sig=|(?:passw(?:or)?d|secret|token|(?:access|account)key)\s*=", re.IGNORECASE
+)
+"""A credential within a value: USER:PASSWORD@ in a URL, or password= as in JAAS, JDBC and Java options."""
+
+
+def is_credential(name: str, value: str) -> bool:
+    """Return whether an option is a credential or has one in its value. An ARN only names a key."""
+    if _VALUE.search(value):
+        return True
+    return bool(_NAME.search(name)) and not _NOT_THE_CREDENTIAL.search(name) and not value.startswith("arn:")

@@ -28,8 +28,7 @@ from efo_service.operations.doctor.identity import identity_checks
 from efo_service.operations.doctor.kinesis import kinesis_checks
 from efo_service.operations.doctor.leases import lease_checks
 from efo_service.operations.doctor.machine import MIB, decoder_check, disk_check, java_check, port_check
-from efo_service.operations.doctor.running import Check, missing_package, untested
-from efo_service.operations.doctor.shared import SharedResource
+from efo_service.operations.doctor.running import Check, SharedResource, missing_package, untested
 from efo_service.relay.errors import SinkError
 from efo_service.relay.object_store.url import StoreUrl
 from efo_service.spark.java import find_java

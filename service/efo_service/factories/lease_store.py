@@ -12,9 +12,8 @@ import trio
 
 from efo.arn import parse_stream
 from efo.errors import EfoError, LeaseStoreUnavailableError, MissingExtraError
-from efo.leases.inspection import Inspectable
 from efo.leases.opening import make_lease_store
-from efo.leases.store import LeaseStore
+from efo.leases.store import Inspectable, LeaseStore
 from efo.leases.stores.sqlite.store import SqliteLeaseStore
 from efo.retrying import retry
 from efo.telemetry.outages import Outage

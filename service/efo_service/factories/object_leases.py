@@ -9,8 +9,7 @@ from dataclasses import replace
 import trio
 from opentelemetry.metrics import MeterProvider
 
-from efo.leases.inspection import Inspection
-from efo.leases.store import LeaseStore
+from efo.leases.store import Inspection, LeaseStore
 from efo_service.config.settings import Settings
 from efo_service.relay.doubt import SECONDS
 from efo_service.relay.object_leases.store import ObjectLeaseStore

@@ -18,9 +18,8 @@ from efo.consumer.shard_task import ShardReader
 from efo.events import Event, Observer, StreamIdentified, ignore_events
 from efo.exception_groups import collapse_groups
 from efo.kinesis.client import KinesisClient
-from efo.telemetry.combined import combine_observers
+from efo.telemetry.combined import HeldBack, combine_observers
 from efo.telemetry.filtering import Filtering
-from efo.telemetry.held_back import HeldBack
 from efo.telemetry.observer import OtelObserver
 from efo.telemetry.outages import Outages
 from efo.telemetry.spans import OtelTracing, tracer_of

@@ -7,7 +7,7 @@ is 0, on a free port. The port itself is the supervisor's: /readyz is 200 while 
 The supervisor forwards SIGTERM and SIGINT: the first signal drains all workers, a second one cuts the drain short. It
 forwards SIGHUP, at which each worker reads the configuration again.
 Each worker has its own session, so that Ctrl-C reaches it only through the supervisor. A worker that ends is restarted
-(`restart_policy`). If the supervisor itself ends, its workers see the end of their stdin and drain.
+(`stops_all`). If the supervisor itself ends, its workers see the end of their stdin and drain.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -35,7 +35,7 @@ from efo_service.config.settings import ServiceSettings
 from efo_service.config.streams import Configuration
 from efo_service.drain import SIGNALS
 from efo_service.errors import UnavailableError
-from efo_service.exit_codes import Exit
+from efo_service.exit_codes import Exit, most_severe
 from efo_service.restart_backoff import RestartBackoff
 from efo_service.streams.reload import SECRETS_EVERY
 from efo_service.streams.run import names
@@ -50,7 +50,6 @@ from efo_service.web.renewal import version_of
 from efo_service.web.server import serve
 from efo_service.workers.endpoints import WorkerEndpoints
 from efo_service.workers.merging import merge_status
-from efo_service.workers.restart_policy import combined_exit_code, stops_all
 
 SUPERVISED: Final = "EFO_SUPERVISED"
 """Environment variable of a worker: its stdin ends when its supervisor ends."""
@@ -344,3 +343,30 @@ def drain_when_orphaned() -> None:
     while os.read(sys.stdin.fileno(), 1):
         pass
     os.kill(os.getpid(), signal.SIGTERM)
+
+
+_PERMANENT: Final = frozenset({Exit.USAGE, Exit.CONFIGURATION})
+
+
+def stops_all(code: int, *, has_been_ready: bool) -> bool:
+    """Return whether the end of a worker with exit code `code` stops all workers.
+
+    A restart does not correct a wrong configuration. And until one worker was ready, a restart is unlikely to help:
+    the failure is reported to the caller of efo instead.
+    """
+    return code in _PERMANENT or not has_been_ready
+
+
+def combined_exit_code(codes: Iterable[int]) -> Exit:
+    """Return the exit code that represents those of all workers."""
+    return most_severe(_exit_of(code) for code in codes)
+
+
+def _exit_of(code: int) -> Exit:
+    """Return the exit code for the return code of a process.
+
+    SIGTERM kills only a worker that does not handle signals yet, and so has begun nothing.
+    """
+    if code == -signal.SIGTERM:
+        return Exit.OK
+    return Exit(code) if code in set(Exit) else Exit.INTERNAL

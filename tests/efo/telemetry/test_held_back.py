@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from efo import events
-from efo.telemetry.held_back import HeldBack
+from efo.telemetry.combined import HeldBack
 
 BEFORE = [events.WorkerStarted("w"), events.ConsumerOpened(None)]
 LISTED = events.ShardsListed(2)

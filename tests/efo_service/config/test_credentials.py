@@ -8,8 +8,8 @@ import pytest
 
 from efo.errors import ConfigurationError
 from efo_service.cli import call
-from efo_service.config.credentials import is_credential
 from efo_service.config.loading import load
+from efo_service.config.section import is_credential
 from efo_service.exit_codes import Exit
 from efo_service.factories.pipeline import pipeline_settings
 

@@ -3,7 +3,7 @@
 import pytest
 
 from efo_service.exit_codes import Exit
-from efo_service.workers.restart_policy import combined_exit_code, stops_all
+from efo_service.workers.supervisor import combined_exit_code, stops_all
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 import trio
 import trio.testing
 
-from efo.leases.scope import LeaseScope
+from efo.leases.store import LeaseScope
 from efo.testing import FakeKinesis
 from proofs.simulation.plan import Plan, plan
 from proofs.simulation.run import run

@@ -16,10 +16,9 @@ from typing import Final, Self
 
 from efo.errors import ConfigurationError, EfoError, LeaseStoreCorruptError, LeaseStoreUnavailableError
 from efo.leases import transitions
-from efo.leases.inspection import Inspection, streams_of
 from efo.leases.known_rows import KnownRows
 from efo.leases.row_store import Change
-from efo.leases.scope import LeaseScope
+from efo.leases.store import Inspection, LeaseScope, streams_of
 from efo.leases.stores.dynamodb.client import ConditionFailedError, DynamoDbTable, TableLocation, open_table
 from efo.leases.stores.dynamodb.items import CHECKPOINT_OWNER, CHILDREN, COUNTER, KEY, OWNER, Item, ItemCodec, update_of
 from efo.leases.stores.dynamodb.shared_scans import SharedScans

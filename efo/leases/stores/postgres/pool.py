@@ -22,7 +22,7 @@ from efo.errors import (
     LeaseStoreLockedError,
     LeaseStoreUnavailableError,
 )
-from efo.leases.inspection import Inspection
+from efo.leases.store import Inspection
 from efo.leases.stores.postgres.schema import inspect, prepare
 from efo.leases.stores.postgres.sessions import Session
 from efo.third_party_errors import reason_of

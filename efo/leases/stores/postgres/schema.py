@@ -11,7 +11,7 @@ from typing import Final
 import psycopg
 
 from efo.errors import LeaseStoreCorruptError, LeaseStoreUnavailableError
-from efo.leases.inspection import Inspection
+from efo.leases.store import Inspection
 
 MIGRATIONS: Final = (
     """

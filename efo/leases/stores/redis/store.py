@@ -18,11 +18,10 @@ import msgspec
 
 from efo.arn import parse_stream
 from efo.errors import ConfigurationError, LeaseError, LeaseStoreCorruptError, LeaseStoreUnavailableError
-from efo.leases.inspection import Inspection, streams_of
 from efo.leases.known_rows import KnownRows
 from efo.leases.lease_row import LeaseRow
 from efo.leases.row_store import Change, RowStore
-from efo.leases.scope import LeaseScope
+from efo.leases.store import Inspection, LeaseScope, streams_of
 from efo.leases.stores.drivers import driver_of
 from efo.leases.writes import LeaseWrite, row_after
 from efo.model import Lease

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from efo.errors import LeaseStoreCorruptError
-from efo.leases.inspection import Inspection
+from efo.leases.store import Inspection
 
 APPLICATION_ID: Final = int.from_bytes(b"efoL")
 """SQLite's `application_id` of a lease store. `file` and other tools identify the file by it."""

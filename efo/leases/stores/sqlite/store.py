@@ -33,11 +33,10 @@ from efo.errors import (
     LeaseStoreLockedError,
     LeaseStoreUnavailableError,
 )
-from efo.leases.inspection import Inspection
 from efo.leases.known_rows import KnownRows
 from efo.leases.lease_row import COLUMN_NAMES, LeaseRow
 from efo.leases.row_store import Change, RowStore
-from efo.leases.scope import LeaseScope
+from efo.leases.store import Inspection, LeaseScope
 from efo.leases.stores.sqlite.schema import inspect, prepare
 from efo.leases.writes import LeaseWrite, row_after
 from efo.model import Lease

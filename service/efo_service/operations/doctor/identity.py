@@ -10,7 +10,7 @@ import trio
 from efo.errors import ConfigurationError, ServiceError
 from efo.identity import REMEDY, created_text, time_text
 from efo.kinesis.client import KinesisClient
-from efo.leases.inspection import Inspectable
+from efo.leases.store import Inspectable
 from efo.model import Position
 from efo.protocol.identity import are_same
 from efo.settings import refuse_future

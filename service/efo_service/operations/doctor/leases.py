@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from efo.leases.inspection import Inspectable, Inspection
+from efo.leases.store import Inspectable, Inspection
 from efo_service.operations.doctor.machine import directory_problem, in_thread
 from efo_service.operations.doctor.outcomes import Outcome, failed, not_tested, passed
 from efo_service.operations.doctor.running import Check

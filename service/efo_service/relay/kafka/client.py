@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 import os
 from collections import deque
+from time import monotonic
 from typing import Any, Final
 
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
 
 from efo.aws.credentials import CredentialSource
 from efo_service.relay.errors import SinkError
-from efo_service.relay.kafka.errors import KafkaRefusedError, translated
+from efo_service.relay.kafka.errors import KafkaRefusedError, creation_error, translated
 from efo_service.relay.kafka.iam import IamTokens
 from efo_service.relay.kafka.options import KafkaOptions
 
@@ -107,3 +109,34 @@ class ConnectionErrors:
         """Return the KafkaRefusedError behind a time-out if there is one, else `error`."""
         reasons = [translated(kept, action) for kept in self._errors]
         return next((reason for reason in reasons if isinstance(reason, KafkaRefusedError)), error)
+
+
+_POLL_SECONDS: Final = 1.0
+
+
+def open_admin(config: Config, errors: ConnectionErrors) -> AdminClient:
+    """Return a client of the cluster, which is not connected yet. `errors`: gets its connection errors.
+
+    Raises KafkaRefusedError.
+    """
+    try:
+        return AdminClient(config | {"error_cb": errors})
+    except KafkaException as error:
+        raise creation_error(error.args[0]) from error
+
+
+def wait_for_brokers(admin: AdminClient, errors: ConnectionErrors, servers: str, seconds: float) -> int:
+    """Wait until a broker responds; return the number of brokers.
+
+    Rejected credentials are raised at once, since waiting does not help. Raises KafkaUnavailableError and
+    KafkaRefusedError.
+    """
+    action = f"reach the brokers {servers} within {seconds:g} s"
+    deadline = monotonic() + seconds
+    while True:
+        try:
+            return len(admin.list_topics(timeout=min(_POLL_SECONDS, seconds)).brokers)
+        except KafkaException as error:
+            admin.poll(0)
+            if errors.are_credentials_rejected or monotonic() >= deadline:
+                raise errors.explain(translated(error.args[0], action), action) from error

@@ -19,8 +19,7 @@ from confluent_kafka.admin import AdminClient
 from efo.model import Checkpoint, Record
 from efo_service.relay.errors import CLOSED, SinkClosedError
 from efo_service.relay.kafka.checkpoints import Checkpoints
-from efo_service.relay.kafka.client import Config, ConnectionErrors, client_config
-from efo_service.relay.kafka.cluster import open_admin, wait_for_brokers
+from efo_service.relay.kafka.client import Config, ConnectionErrors, client_config, open_admin, wait_for_brokers
 from efo_service.relay.kafka.errors import KafkaUnavailableError
 from efo_service.relay.kafka.options import CHECKPOINT_PARTITIONS, KafkaOptions
 from efo_service.relay.kafka.producer import (

@@ -19,10 +19,9 @@ import trio
 from efo.arn import parse_stream
 from efo.errors import LeaseError, LeaseStoreUnavailableError
 from efo.exception_groups import collapse_groups
-from efo.leases.inspection import Inspection, streams_of
 from efo.leases.known_rows import KnownRows
 from efo.leases.row_store import Change, RowStore
-from efo.leases.scope import LeaseScope
+from efo.leases.store import Inspection, LeaseScope, streams_of
 from efo.leases.writes import LeaseWrite, row_after
 from efo.model import Lease
 from efo_service.relay.object_leases.document import FORMAT_VERSION, decode_lease

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from efo.leases.inspection import Inspection
+from efo.leases.store import Inspection
 from efo.model import Position
 from efo.testing import FakeKinesis
 from efo.testing.control_plane import FakeControlPlane

@@ -3,7 +3,7 @@
 import pytest
 
 from efo.errors import ConfigurationError, LeaseStoreUnavailableError
-from efo.leases.inspection import Inspection
+from efo.leases.store import Inspection
 from efo.leases.stores.sqlite.store import SqliteLeaseStore
 from efo.model import Checkpoint, Lease
 from efo_service.exit_codes import Exit

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 
-from efo_service.operations.doctor.shared import SharedResource
+from efo_service.operations.doctor.running import SharedResource
 
 
 class Opening:

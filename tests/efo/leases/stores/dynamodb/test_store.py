@@ -17,7 +17,7 @@ from efo.errors import (
     LeaseStoreCorruptError,
     LeaseStoreUnavailableError,
 )
-from efo.leases.inspection import Inspection
+from efo.leases.store import Inspection
 from efo.leases.stores.dynamodb import store as dynamodb_store, table as dynamodb_table
 from efo.leases.stores.dynamodb.client import ConditionFailedError, DynamoDbTable, TableNotFoundError
 from efo.leases.stores.dynamodb.store import DynamoDbLeaseStore, NewTable

@@ -18,7 +18,7 @@ from efo.errors import (
     LeaseStoreUnavailableError,
     MissingExtraError,
 )
-from efo.leases.inspection import Inspection
+from efo.leases.store import Inspection
 from efo.leases.stores.postgres import schema as postgres_schema
 from efo.leases.stores.postgres.schema import VERSION
 from efo.leases.stores.postgres.store import PostgresLeaseStore

@@ -18,8 +18,8 @@ from efo.errors import (
     LeaseStoreUnavailableError,
     MissingExtraError,
 )
-from efo.leases.inspection import Inspection
 from efo.leases.lease_row import LeaseRow
+from efo.leases.store import Inspection
 from efo.leases.stores.redis.store import VERSION, RedisLeaseStore
 from efo.leases.writes import RenewLease
 from efo.model import Checkpoint, Lease

@@ -17,7 +17,7 @@ from efo.errors import (
     LeaseStoreLockedError,
     LeaseStoreUnavailableError,
 )
-from efo.leases.inspection import Inspection
+from efo.leases.store import Inspection
 from efo.leases.stores.sqlite import store as module
 from efo.leases.stores.sqlite.schema import APPLICATION_ID, VERSION
 from efo.leases.stores.sqlite.store import SqliteLeaseStore
