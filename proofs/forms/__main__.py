@@ -19,7 +19,11 @@ import pytest
 
 from proofs.paths import ROOT
 
-TESTS: Final = ("tests/efo/adapters/test_conformance.py", "tests/efo/adapters/test_ends.py")
+TESTS: Final = (
+    "tests/efo/adapters/test_conformance.py",
+    "tests/efo/adapters/test_ends.py",
+    "tests/efo/adapters/test_advice.py",
+)
 SIGNS: Final = {"shown": "+", "none": "-", "missing": "!"}
 
 

@@ -166,6 +166,7 @@ class ConsumerSection(Section):
     consumer_name: Name | None = _of_library("consumer_name")
     consumer_arn: ConsumerArn | None = _of_library("consumer_arn")
     consumer_tags: Annotated[dict[str, str], AfterValidator(_check_consumer_tags)] = _of_library("consumer_tags")
+    ephemeral: bool = _of_library("ephemeral")
     initial_position: InitialPosition = _of_library("initial_position")
     read_mode: ReadMode = _of_library("read_mode")
     poll_seconds: float = _of_library("poll_seconds")
@@ -200,6 +201,9 @@ class ConsumerSection(Section):
         if self.consumer_tags and (self.consumer_arn is not None or self.read_mode == "polling"):
             why = "consumer_arn, whose consumer somebody else registers" if self.consumer_arn else "read_mode = polling"
             raise ValueError(f"consumer_tags has no effect with {why}: remove it")
+        if self.ephemeral and (self.consumer_arn is not None or self.read_mode == "polling"):
+            why = "consumer_arn, whose consumer belongs to its owner" if self.consumer_arn else "read_mode = polling"
+            raise ValueError(f"ephemeral has no effect with {why}: remove it")
         return self
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import UTC, datetime
 
 import pytest
@@ -185,6 +186,22 @@ def test_what_is_skipped_is_logged_by_default(program_with_policy, caplog):
 def defaults(program):
     """Return the arguments that leave the observer to efo."""
     return {"observer": logging_observer if program.reads_many else None}
+
+
+@pytest.mark.promise("a drain from any thread")
+def test_a_drain_from_another_thread_ends_the_program(program):
+    world, threads = World(shards=1), []
+    world.put(0, 1)
+
+    def drain_elsewhere(consumer, _batch):
+        threads.append(threading.Thread(target=consumer.drain))
+        threads[-1].start()
+        threads[-1].join()
+        return True
+
+    program(world, drain_elsewhere)
+    assert len(threads) == 1
+    assert not any(lease.checkpoint.is_sentinel for lease in world.leases().values())
 
 
 @pytest.mark.promise("ephemeral")

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from unittest.mock import patch
 
 import pytest
 import trio
@@ -102,6 +103,36 @@ def test_a_signal_ends_the_program_and_nothing_is_lost(surface, name, kinesis, t
     lease = trio.run(read_lease, tmp_path / "efo-leases.sqlite")
     assert lease.owner is None
     assert not lease.checkpoint.is_sentinel
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("surface", ["trio", "sync iteration"])
+def test_ctrl_c_deregisters_an_ephemeral_consumer(surface, kinesis, tmp_path):
+    options = 'options = {**options, "settings": efo.ConsumerSettings(ephemeral=True)}\n'
+    command = [sys.executable, "-c", PRELUDE + options + PROGRAMS[surface] + END]
+    environment = {**os.environ, **kinesis.environment}
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout.readline() == b"acked\n"
+            assert [name for name in registered(kinesis) if name.startswith("app-")] != []
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == 130
+    assert [name for name in registered(kinesis) if name.startswith("app-")] == []
+
+
+def registered(kinesis):
+    """Return the names of the consumers that are registered and not being deleted."""
+
+    async def read():
+        async with efo.open_kinesis("orders") as client:
+            described = await client.control_plane.describe_stream()
+            return await client.control_plane.list_consumers(described.arn)
+
+    with patch.dict(os.environ, kinesis.environment):
+        return [consumer.name for consumer in trio.run(read) if consumer.status != "DELETING"]
 
 
 async def read_lease(path):

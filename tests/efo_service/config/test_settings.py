@@ -110,6 +110,10 @@ WRONG = {
         f'{STREAM}[consumer]\nconsumer_tags = {{ team = "a" }}\nread_mode = "polling"',
         "consumer_tags has no effect with read_mode",
     ),
+    "an ephemeral consumer of nobody": (
+        f'{STREAM}[consumer]\nephemeral = true\nread_mode = "polling"',
+        "ephemeral has no effect with read_mode",
+    ),
     "stream name": ('[kinesis]\nstream = "a b"', "2: [kinesis] stream: 'a b' is not the name of a stream"),
     "two regions": (f'[kinesis]\nstream = "{ARN}"\nregion = "x"', "1: [kinesis]: region 'x' is not that of the"),
     "endpoint without a scheme": (f'{STREAM}endpoint_url = "h:1"', "3: [kinesis] endpoint_url: not an endpoint"),
