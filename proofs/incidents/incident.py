@@ -1,4 +1,4 @@
-"""An incident: a service that relays a trickle of records, a fault, and when each surface tells the expected of it.
+"""An incident: a service that relays a trickle of records, a fault, and when each surface shows it.
 
     @cases.case("not ready within 10 s, with the path")
     def the_disk_is_full() -> Outcome:
@@ -155,7 +155,7 @@ class Incident:
     # --- the play ----------------------------------------------------------------------------------------------------
 
     def play(self, begin: Callable[[], object], expected: Expected, limit: float = LIMIT) -> Reported:
-        """Begin a fault, and wait until each surface has reported the expected of it."""
+        """Begin a fault, and wait until each surface shows what is expected of it."""
         healthy = self.scrape()
         known = len(self.service.lines)
         begin()

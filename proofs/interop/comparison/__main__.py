@@ -1,10 +1,10 @@
 """Make the calls of docs/fake.md on a Kinesis endpoint and on the fake, and print what differs.
 
-The endpoint may be AWS's, or that of any other server. The run creates two streams, efo-expected-* with 3 and 5 shards,
-and one fan-out consumer; it puts some 20 records, splits, merges and scales, and deletes everything at its end, also
-after Ctrl-C. It takes two minutes, and some ten on AWS. There it costs less than 1 US dollar: at most 20 shard hours,
-one consumer-shard hour and a few puts. So --accept-cost is needed. AWS gets the credentials of this environment, which
-need kinesis:*; any other server gets made-up ones.
+The endpoint may be AWS's, or that of any other server. The run creates two streams, efo-comparison-* with 3 and 5
+shards, and one fan-out consumer; it puts some 20 records, splits, merges and scales, and deletes everything at its end,
+also after Ctrl-C. It takes two minutes, and some ten on AWS. There it costs less than 1 US dollar: at most 20 shard
+hours, one consumer-shard hour and a few puts. So --accept-cost is needed. AWS gets the credentials of this environment,
+which need kinesis:*; any other server gets made-up ones.
 
 stdout has a table of the differences and, as the last line, one JSON object. Exit status: 0 without differences, 1 with
 differences or if a stream could not be deleted, 64 for a wrong command line, 69 if the endpoint does not answer, 130
@@ -83,7 +83,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 async def _compare(options: argparse.Namespace) -> Outcome | None:
     """Return the outcome; None if a signal ended the calls."""
-    name = f"efo-expected-{secrets.token_hex(4)}"
+    name = f"efo-comparison-{secrets.token_hex(4)}"
     _progress(f"the calls are made with the streams {name}*")
     scope = trio.CancelScope()
     async with (

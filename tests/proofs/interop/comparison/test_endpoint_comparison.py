@@ -14,7 +14,7 @@ from proofs.interop.comparison.comparison import Difference, comparable, differe
 from proofs.interop.comparison.endpoints import SETTINGS, fake_caller
 from proofs.interop.comparison.runner import Outcome, UnreachableError, compare
 
-NAME = "efo-expected-0"
+NAME = "efo-comparison-0"
 AWS = "https://kinesis.eu-central-1.amazonaws.com"
 
 
@@ -159,8 +159,8 @@ class TestCommand:
         assert (json.loads(lines[-1])["differences"], json.loads(lines[-1])["different"]) == (2, ["put"])
 
     def test_a_stream_that_is_left_is_a_failure(self, run):
-        status, lines = run(Outcome(95, [], ["efo-expected-1"]))
-        assert (status, json.loads(lines[-1])["left"]) == (1, ["efo-expected-1"])
+        status, lines = run(Outcome(95, [], ["efo-comparison-1"]))
+        assert (status, json.loads(lines[-1])["left"]) == (1, ["efo-comparison-1"])
 
     def test_an_endpoint_that_does_not_answer_is_unavailable(self, capsys):
         assert command.main(["http://127.0.0.1:9"]) == os.EX_UNAVAILABLE
