@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from efo.consumer.status import ConsumerStatus, status_of
 from efo.errors import AccessDeniedError
-from efo.events import ConsumerOpened, ConsumerReady, EventReceived, ShardStarted, ignore_events
+from efo.events import AdviceGiven, ConsumerOpened, ConsumerReady, EventReceived, ShardStarted, ignore_events
 from efo.health import IsolatedShard, LeaseCounts, ShardReading
 from efo.kinesis.client import KinesisClient
 from efo.leases.stores.memory import MemoryLeaseStore
@@ -154,9 +154,12 @@ class FakeParts:
     def status(self) -> ConsumerStatus:
         isolated = IsolatedShard("shardId-000000000007", "kms", 31.5, "key", "77")
         shards, counts = tuple(status_of(shard, NOW) for shard in READINGS.shards()), READINGS.counts()
-        return ConsumerStatus("w-1", True, self.finishing.is_set(), shards, counts.shards, (isolated,), counts)
+        return ConsumerStatus(
+            "w-1", True, self.finishing.is_set(), shards, counts.shards, (isolated,), counts, advice=(ADVICE,)
+        )
 
 
+ADVICE = AdviceGiven("unacked", "two are not acked", "ack them")
 LEASES = {
     "graceful_handoff": False,
     "handoff_seconds": 9,
@@ -279,6 +282,7 @@ async def test_status_and_metrics_show_the_shards_and_the_records_sent(fakes, sd
     assert (status["worker_id"], status["topic"], status["shard_counts"]) == ("w-1", "orders", {"consuming": 1})
     assert (status["lease_table"], status["lease_counts"], status["workers"]) == ("known", {"held": 1}, 1)
     assert (status["draining"], status["problems"]) == (False, [])
+    assert status["advice"] == ["two are not acked: ack them"]
     assert (status["read_mode"], status["fan_out_error"]) == ("fanout", None)
     assert sent == 2
     assert {"efo_consumer_lag_seconds", "efo_subscription_io_bytes", "efo_checkpoint_age_seconds"} <= families
