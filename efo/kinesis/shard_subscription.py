@@ -84,8 +84,8 @@ class _Attempt:
     """An attempt: its task, and after its first event the stream that the reader reads.
 
     `reason`: why it was cancelled, if it was. `has_more`: whether more may have arrived than was read. `arrived_at`:
-    when the event arrived that is next to be read, None if the reader was waiting for it. `over`: set when its stream
-    has ended, by `error` or cleanly.
+    when what is next to be read arrived, an event or the end, None if the reader was waiting for it. `over`: set when
+    its stream has ended, by `error` or cleanly.
     """
 
     def __init__(self, number: int) -> None:
@@ -193,16 +193,16 @@ class ShardSubscription:
 
     @property
     def pending_since(self) -> float | None:
-        """When the event arrived that the reader has not taken yet; None if there is none."""
-        live = self._machine.live
-        attempt = None if live is None else self._attempts.get(live)
-        return None if attempt is None else attempt.arrived_at
+        """When what the reader has not taken yet arrived, an event or the end; None if there is none."""
+        arrived = [attempt.arrived_at for attempt in list(self._attempts.values()) if attempt.arrived_at is not None]
+        return min(arrived, default=None)
 
     async def receive(self) -> SubscribeToShardEvent | ShardEnd | None:
         """Wait for the next event; None after `interrupt`. Raises the EfoError that retries cannot cure."""
         self._interrupted = False
         await self._yield_if_due()
         now = self._now()
+        self._end_blocked(now)
         self._machine.wait_started(now)
         while not self._ready:
             if self._interrupted:
@@ -245,6 +245,7 @@ class ShardSubscription:
         for attempt in self._attempts.values():
             attempt.reason = reason
             attempt.scope.cancel()
+        self._end_blocked(self._now())
         self._end_timer()
         self.interrupt()
 
@@ -258,14 +259,19 @@ class ShardSubscription:
         elif attempt is not None and attempt.has_more:
             input_ = attempt.read()
         if attempt is not None and isinstance(input_, Received):
-            arrived_at, attempt.arrived_at = attempt.arrived_at, now if attempt.has_more else None
-            if arrived_at is not None:
-                self._report_blocked(arrived_at, now)
+            attempt.arrived_at = now if attempt.has_more else None  # of what comes after this event
         return input_
 
-    def _report_blocked(self, arrived_at: float, now: float) -> None:
-        if now - arrived_at >= MIN_BLOCKED:
-            self._observer(DeliveryBlocked(self.shard_id, now - arrived_at))
+    def _end_blocked(self, now: float) -> None:
+        """Report how long what had arrived has waited for the reader, which is back.
+
+        Whatever it was: the end of a subscription waits like an event, and what comes after it waits behind it.
+        """
+        if (since := self.pending_since) is not None:
+            for attempt in self._attempts.values():
+                attempt.arrived_at = None
+            if now - since >= MIN_BLOCKED:
+                self._observer(DeliveryBlocked(self.shard_id, now - since))
 
     def _on_change(self, attempt: _Attempt) -> None:
         """Handle that more of an attempt's stream has arrived. The connection's task calls this."""
@@ -315,7 +321,7 @@ class ShardSubscription:
                     self._nursery.start_soon(self._run, action, attempt)
                 case Cancel(attempt=number, reason=reason):
                     if running := self._attempts.get(number):
-                        running.reason = reason
+                        running.reason, running.arrived_at = reason, None
                         running.scope.cancel()
 
     def _on_goaway(self, attempt: int) -> None:

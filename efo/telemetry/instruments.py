@@ -106,7 +106,7 @@ BACKPRESSURE_TIME: Final = Instrument(
     "efo.backpressure.time",
     "observable_counter",
     "s",
-    "Time that events waited for the handler after their arrival (rule R9).",
+    "Time that events, and the ends of subscriptions, waited for the handler after their arrival (rule R9).",
 )
 SUBSCRIPTION_ACTIVE: Final = Instrument(
     "efo.subscription.active", "up_down_counter", "{subscription}", "Open subscriptions."

@@ -490,6 +490,38 @@ class TestSilence:
         await take(subscription, 2)
         assert [e.duration for e in reported if isinstance(e, DeliveryBlocked)] == [3.0]
 
+    @pytest.mark.parametrize("end", [None, StreamResetError("reset", code=2)], ids=["a clean end", "a reset"])
+    async def test_an_end_that_waits_for_the_reader_is_blocked_as_an_event_is(
+        self, subscribe, reported, autojump_clock, end
+    ):
+        subscription = subscribe(Service([event(1), 7, end], [event(2)]))
+        await take(subscription, 1)
+        await trio.sleep(10)
+        assert subscription.pending_since == 7.0
+        await take(subscription, 1)
+        assert [e.duration for e in reported if isinstance(e, DeliveryBlocked)] == [3.0]
+
+    async def test_the_first_event_of_a_renewal_that_waits_for_the_reader_is_blocked(
+        self, subscribe, reported, autojump_clock
+    ):
+        subscription = subscribe(Service([event(1), 200], [5, event(2)]), renew_from=20, renew_to=20)
+        await take(subscription, 1)
+        with trio.move_on_after(21):
+            await subscription.receive()  # so that the renewal is due, and asked for
+        await trio.sleep(9)
+        assert subscription.pending_since == 25.0
+        await take(subscription, 1)
+        assert [e.duration for e in reported if isinstance(e, DeliveryBlocked)] == [5.0]
+
+    async def test_what_waits_when_a_subscription_is_closed_was_blocked_until_then(
+        self, subscribe, reported, autojump_clock
+    ):
+        subscription = subscribe(Service([event(1), event(2)]))
+        await take(subscription, 1)
+        await trio.sleep(10)
+        subscription.close("seek")
+        assert [e.duration for e in reported if isinstance(e, DeliveryBlocked)] == [10.0]
+
 
 class TestBackPressure:
     @pytest.mark.scenario("G56")
