@@ -20,7 +20,7 @@ export UV_PYTHON_DOWNLOADS := never
 export UV_HTTP_TIMEOUT := 300
 export UV_NO_PROGRESS := 1
 
-.PHONY: help demo test check proofs proofs-test lint format lock image clean docs
+.PHONY: help demo test check proofs proofs-test lint format lock image release clean docs
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -108,6 +108,9 @@ lock: $(UV) ## Update requirements/*.txt from pyproject.toml and *.in (ARGS=--up
 	$(COMPILE) pyproject.toml --extra service --extra object-store -c requirements/dev.txt -o requirements/cluster.txt
 	$(COMPILE) requirements/cluster-client.in -c requirements/dev.txt -o requirements/cluster-client.txt
 	$(COMPILE) --exclude-newer 2025-11-01 requirements/foreign-localstack.in -o requirements/foreign-localstack.txt
+
+release: $(READY) ## Commit and tag a version, with its notes (VERSION=0.2.0)
+	@$(BIN)/python -m tools.release $(VERSION)
 
 clean: ## Delete everything that these targets create, including environments
 	rm -rf $(VENV) .tools build dist var .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -66,6 +66,7 @@ kcl-interop: $(DYNAMODB_LOCAL)/.ready
 kcl-multilang: $(DYNAMODB_LOCAL)/.ready $(KCLPY)/.ready $(MULTILANG)/.ready $(KCL_RS)/.ready
 audit: .tools/audit/.ready
 image-test: .tools/delivery/.ready
+release-check: .tools/delivery/.ready .tools/audit/.ready .tools/docs/.ready $(if $(shell command -v go),.tools/actionlint/bin/actionlint)
 manifests: .tools/delivery/.ready $(MANIFESTS)/.ready
 
 # Servers that `make test` starts, too: without them, their tests are skipped by name.
@@ -145,6 +146,9 @@ $(MANIFESTS)/.ready: Makefile
 		$$(go mod download -json $(PROMETHEUS_OPERATOR) | sed -n 's/.*"Dir": "\(.*\)".*/\1/p')/example/prometheus-operator-crd/*_prometheusrules.yaml; \
 		do install -m 644 $$file $(MANIFESTS)/crds/ || exit 1; done
 	@touch $@
+
+.tools/actionlint/bin/actionlint:
+	GOBIN=$(CURDIR)/$(@D) go install github.com/rhysd/actionlint/cmd/actionlint@v1.7.8
 
 # What a download needs is named before it starts.
 NEED_MAVEN = @command -v mvn >/dev/null && command -v java >/dev/null || { echo "make: $(@D) needs Maven and a JDK: \

@@ -33,6 +33,7 @@ STATED: Final[Mapping[str, str]] = {
     "crontab": "LGPL-2.1-only OR LGPL-3.0-only",  # its LICENSE and LICENSE3; its classifiers name no version of one
     # Its classifiers name the licences of its whole repository: the GPL is that of an Emacs mode, which no wheel has.
     "docutils": "LicenseRef-Public-Domain AND BSD-2-Clause AND BSD-3-Clause",
+    "atheris": "Apache-2.0",  # its LICENSE
     "wrapt": "BSD-2-Clause",  # its LICENSE
 }
 """What packages say in prose, where their metadata says something else or nothing."""

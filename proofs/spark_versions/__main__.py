@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"unknown version {unknown[0]!r}: choose from {', '.join(VERSIONS)}")
     versions = [one for one in VERSIONS if one == NEWEST or one in (parsed.versions or VERSIONS)]
     if lack := _missing(versions):
-        print(f"spark-versions: {lack}", file=sys.stderr)  # noqa: T201 - a command prints
+        print(f"spark-versions: {lack}", file=sys.stderr)
         return Exit.UNAVAILABLE
     report = progress()
     found: dict[str, dict[str, Row]] = {}
@@ -78,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "refused_by_name": counts["refused_by_name"],
         "wrong": len(wrong) + (not is_exact),
     }
-    print(json.dumps(result))  # noqa: T201 - the same
+    print(json.dumps(result))
     return 1 if result["wrong"] or not found[NEWEST] else 0
 
 

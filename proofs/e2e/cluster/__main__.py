@@ -53,15 +53,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             options = Options(records=parsed.records, rate=parsed.rate, directory=directory)
             summary = trio.run(run, options, report)
     except (NotInstalledError, JavaMissingError) as error:
-        print(f"cluster-e2e: skipped: {error}", file=sys.stderr)  # noqa: T201 - the same
+        print(f"cluster-e2e: skipped: {error}", file=sys.stderr)
         return Exit.UNAVAILABLE
     except EfoError as error:
-        print(error, file=sys.stderr)  # noqa: T201 - the same
+        print(error, file=sys.stderr)
         return 1
     found = problems(summary, WAYS)
     for problem in found:
         report(problem)
-    print(json.dumps(summary))  # noqa: T201 - the same
+    print(json.dumps(summary))
     return 1 if found else 0
 
 

@@ -20,7 +20,7 @@ def main() -> int:
     )
     arguments = parser.parse_args()
     if reason := missing(connector=True):
-        print(reason, file=sys.stderr)  # noqa: T201 - a command
+        print(reason, file=sys.stderr)
         return 69
     quarter = max(1, arguments.kills // 4)
     kills = {"relay": max(1, arguments.kills - 2 * quarter), "broker": quarter, "spark": quarter}

@@ -32,7 +32,7 @@ def main() -> int:
     try:
         find_java()
     except JavaMissingError as error:
-        print(f"skipped: {error}", file=sys.stderr)  # noqa: T201 - the same
+        print(f"skipped: {error}", file=sys.stderr)
         return Exit.UNAVAILABLE
     with run_directory(arguments.keep) as directory:
         options = Options(
@@ -46,9 +46,9 @@ def main() -> int:
         try:
             passed, summary = trio.run(run, options, report)
         except EfoError as error:
-            print(error, file=sys.stderr)  # noqa: T201 - the same
+            print(error, file=sys.stderr)
             return 1
-    print(json.dumps(summary))  # noqa: T201 - the same
+    print(json.dumps(summary))
     return 0 if passed else 1
 
 

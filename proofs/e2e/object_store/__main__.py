@@ -62,16 +62,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
             try:
                 summary = trio.run(run, name, options, report)
             except NotInstalledError as error:
-                print(error, file=sys.stderr)  # noqa: T201 - the same
+                print(error, file=sys.stderr)
                 return Exit.UNAVAILABLE
             except EfoError as error:
-                print(f"{name}: {error}", file=sys.stderr)  # noqa: T201 - the same
+                print(f"{name}: {error}", file=sys.stderr)
                 return 1
         report(f"{name}: {json.dumps(summary)}")
         summaries[name] = summary
         is_passed = is_passed and passed(summary)
     totals = {key: sum(int(str(summary[key])) for summary in summaries.values()) for key in _COUNTS}
-    print(json.dumps({**totals, "servers": summaries}))  # noqa: T201 - the same
+    print(json.dumps({**totals, "servers": summaries}))
     return 0 if is_passed else 1
 
 

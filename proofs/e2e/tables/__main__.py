@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     names = [parsed.only] if parsed.only else list(SPARK)
     lacks = [missing(name) for name in names] + ([missing_broker()] if "iceberg" in names else [])
     if lack := next(filter(None, lacks), None):
-        print(lack, file=sys.stderr)  # noqa: T201 - a command
+        print(lack, file=sys.stderr)
         return Exit.UNAVAILABLE
     relay = max(1, parsed.kills // 3)
     options = Options(
@@ -59,14 +59,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             try:
                 passed, summaries[name] = run(name, options, directory, report)
             except NotInstalledError as error:
-                print(error, file=sys.stderr)  # noqa: T201 - the same
+                print(error, file=sys.stderr)
                 return Exit.UNAVAILABLE
             except EfoError as error:
-                print(f"{name}: {error}", file=sys.stderr)  # noqa: T201 - the same
+                print(f"{name}: {error}", file=sys.stderr)
                 return 1
         report(f"{name}: {json.dumps(summaries[name])}")
         is_passed = is_passed and passed
-    print(json.dumps(summaries))  # noqa: T201 - the same
+    print(json.dumps(summaries))
     return 0 if is_passed else 1
 
 
