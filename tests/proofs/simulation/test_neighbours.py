@@ -11,6 +11,7 @@ import trio.testing
 
 from efo.leases.store import LeaseScope
 from efo.testing import FakeKinesis
+from proofs.simulation.constants import perturbed
 from proofs.simulation.plan import Plan, plan
 from proofs.simulation.run import run
 from proofs.simulation.store_faults import LeaseRows
@@ -39,7 +40,8 @@ def allow_any_store(_scope: LeaseScope, _application: str, _stream: str) -> None
 
 
 def run_world(world: World) -> World:
-    trio.run(world.run, clock=trio.testing.MockClock(autojump_threshold=0))
+    with perturbed(world.plan.intervals):
+        trio.run(world.run, clock=trio.testing.MockClock(autojump_threshold=0))
     return world
 
 
