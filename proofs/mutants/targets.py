@@ -57,7 +57,7 @@ TARGETS: Final = (
         "efo/consumer",
         "tests/efo/consumer",
         dict.fromkeys(
-            ("acks", "shard_stream", "shard_task"),
+            ("shard_stream", "shard_task"),
             ("tests/efo/consumer/handlers/test_handler.py", "tests/efo/consumer/handlers/test_processor.py"),
         ),
         own=("tests/efo/consumer/test_processes.py",),

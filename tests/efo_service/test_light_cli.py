@@ -23,7 +23,18 @@ OTHERS = {"confluent_kafka", "numpy", "pyspark", "hypothesis", "obstore", "psyco
 RUN = f"""
 import os, signal, sys, threading
 
-sys.modules |= dict.fromkeys({ONLY_SERVICE | OTHERS!r})
+class Without:
+    def __init__(self, finder):
+        self.finder = finder
+
+    def __getattr__(self, name):
+        return getattr(self.finder, name)
+
+    def find_spec(self, name, path=None, target=None):
+        is_missing = any(f"{{name}}.".startswith(f"{{one}}.") for one in {ONLY_SERVICE | OTHERS!r})
+        return None if is_missing else self.finder.find_spec(name, path, target)
+
+sys.meta_path = [Without(finder) for finder in sys.meta_path]
 from efo_service.cli import call
 for command in sys.argv[1:]:
     if command.startswith("fake"):  # it serves until SIGTERM

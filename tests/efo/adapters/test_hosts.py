@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,7 +13,6 @@ import urllib.request
 import pytest
 
 from efo.testing import FakeKinesisThread, FakeSettings
-from proofs.local_servers.processes import free_port
 
 APPLICATION = """
 import asyncio
@@ -77,15 +77,13 @@ def test_fastapi_reads_in_its_lifespan(loop, environment, tmp_path):
     for module in ("fastapi", "uvicorn", loop):
         pytest.importorskip(module)
     (tmp_path / "billing.py").write_text(APPLICATION)
-    port = free_port()
-    command = [sys.executable, "-m", "uvicorn", "billing:app", "--port", str(port), "--loop", loop]
+    command = [sys.executable, "-m", "uvicorn", "billing:app", "--port", "0", "--loop", loop]
     command += ["--no-access-log"]  # nobody reads the pipe while the requests are made
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, cwd=tmp_path, env=environment, **pipes) as process:
         try:
-            for line in process.stderr:
-                if "Uvicorn running" in line:
-                    break
+            running = re.compile(r"Uvicorn running on http://127\.0\.0\.1:(\d+)")
+            port = next(found[1] for line in process.stderr if (found := running.search(line)))
             answer = {"orders": []}
             while len(answer["orders"]) < 3:
                 with urllib.request.urlopen(f"http://127.0.0.1:{port}/orders", timeout=30) as response:

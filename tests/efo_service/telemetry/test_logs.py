@@ -36,6 +36,7 @@ def output():
     """Configure the log at "debug", and return its output."""
     output = Output()
     handlers, level = logging.root.handlers[:], logging.root.level
+    name_worker(None)  # another test of this process may have named one
     configure("debug", output)
     yield output
     logging.captureWarnings(capture=False)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from efo.checks import check_number
 from efo.definitions import check_settings, documented, setting
 from efo_service.relay.object_store.url import StoreUrl
 from efo_service.spark.pipeline.decoding import Decoding
@@ -63,6 +64,7 @@ class PipelineSettings:
 
     def __post_init__(self) -> None:
         check_settings(self)
+        check_number("stop_seconds", self.stop_seconds, unit=" seconds")
 
     def output_of(self, query: str) -> str:
         """Return the directory or URI of a query's output files."""
