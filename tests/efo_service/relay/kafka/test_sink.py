@@ -39,7 +39,7 @@ from efo_service.relay.kafka.errors import (
     KafkaRefusedError,
     KafkaUnavailableError,
 )
-from efo_service.relay.kafka.options import KafkaOptions
+from efo_service.relay.kafka.options import CHECKPOINT_PARTITIONS, KafkaOptions
 from efo_service.relay.kafka.partitioner import partitions
 from efo_service.relay.kafka.sink import open_kafka
 from efo_service.relay.relay import relay_shard
@@ -202,7 +202,7 @@ async def test_positions_are_found_after_partitions_are_added_to_the_checkpoint_
     own = {"checkpoint_topic": f"{name}-positions"}
     async with kafka(**own) as sink:
         await put(sink, make_batch(3))
-    for future in admin.create_partitions([NewPartitions(own["checkpoint_topic"], 7)]).values():
+    for future in admin.create_partitions([NewPartitions(own["checkpoint_topic"], CHECKPOINT_PARTITIONS + 3)]).values():
         future.result(TIMEOUT)
     async with kafka(**own) as sink:
         for start in (3, 6):
