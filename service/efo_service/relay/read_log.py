@@ -35,7 +35,8 @@ def read_log(
     `path`: the log's root, a directory or a URL such as s3://bucket/prefix (with `store_options`, as in [relay]).
     `partitions`: these alone. `start`, `end`: the first offset, and the one after the last: of each partition, or by
     partition; or times, with a timezone: from the first record that arrived at or after `start`, to before the first
-    that arrived at or after `end`. `columns`: these alone, in this order.
+    that arrived at or after `end`. `columns`: these alone, in this order; by name also stream, shard_id,
+    sequence_number and sub_sequence_number, which are in the headers.
     `reader`: a name. Retention keeps what this reader has not read, and without `start` it goes on where it ended: a
     partition that was read to its end is committed when the next batch is asked for.
     `allow_gaps`: pass over records that are missing, with a warning in the log of this module for each gap.

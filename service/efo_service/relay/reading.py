@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from efo.errors import ConfigurationError
 from efo_service.relay.log.catalog import Catalog
+from efo_service.relay.log.columns.positions import POSITION, select
 from efo_service.relay.log.reader_offsets import check_reader
 from efo_service.relay.log.segments import SCHEMA
 from efo_service.relay.readable import ReadableLog
@@ -62,17 +63,17 @@ def read_topic(
     else:
         catalog, ranges = plan(log, topic, selection, on_gap)
         batches = read(log, topic, ranges, catalog, on_gap)
-    return pa.RecordBatchReader.from_batches(
-        pa.schema([SCHEMA.field(name) for name in names]), (batch.select(names) for batch in sized(batches))
-    )
+    fields = [(SCHEMA if name in SCHEMA.names else POSITION).field(name) for name in names]
+    return pa.RecordBatchReader.from_batches(pa.schema(fields), (select(batch, names) for batch in sized(batches)))
 
 
 def _checked_columns(columns: Sequence[str] | None) -> list[str]:
     if isinstance(columns, str):
         raise ConfigurationError(f"columns is a list of names, such as [{columns!r}]")
     names = SCHEMA.names if columns is None else list(columns)
-    if unknown := [name for name in names if name not in SCHEMA.names]:
-        raise ConfigurationError(f"the log has no column {unknown[0]!r}; it has: {', '.join(SCHEMA.names)}")
+    known = [*SCHEMA.names, *POSITION.names]
+    if unknown := [name for name in names if name not in known]:
+        raise ConfigurationError(f"the log has no column {unknown[0]!r}; it has: {', '.join(known)}")
     return names
 
 

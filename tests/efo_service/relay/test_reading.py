@@ -96,6 +96,15 @@ def test_columns_are_those_that_were_asked_for_in_their_order(log) -> None:
     assert reader.read_all().to_pylist() == [{"value": b"value-0", "offset": 0}, {"value": b"value-1", "offset": 1}]
 
 
+def test_the_position_in_kinesis_may_be_columns(log) -> None:
+    log.append(1)
+    reader = efo.read_log(log.path, TOPIC, columns=["shard_id", "offset", "stream", "sub_sequence_number"])
+    assert reader.schema.field("sub_sequence_number").type == pa.int32()
+    assert reader.read_all().to_pylist()[1] == {
+        "shard_id": SHARD, "offset": 1, "stream": STREAM, "sub_sequence_number": 0,
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [

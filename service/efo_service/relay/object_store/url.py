@@ -144,4 +144,4 @@ def log_root(text: str, options: Mapping[str, Option] | None = None) -> Path | S
         return parse_url(text, options)
     if options:
         raise ConfigurationError("store_options are for a log on an object store (s3://, gs://, az://): remove them")
-    return Path(text.removeprefix("file://"))
+    return Path(re.sub(r"\Afile:(//)?(?=/|\Z)", "", text))  # Spark's tables write file:/path

@@ -4,14 +4,28 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from typing import ClassVar, Final, NoReturn, Protocol
 
+import pyarrow as pa
 from pyspark.sql.datasource import DataSource
-from pyspark.sql.types import StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from efo.errors import ConfigurationError
+from efo_service.relay.log.columns.positions import POSITION
+from efo_service.relay.log.segments import SCHEMA
 from efo_service.spark.errors import one_line_errors
-from efo_service.spark.source.options import COLUMNS
+from efo_service.spark.source import catalog_table
 from efo_service.spark.source.shipping import Shipped
 
 _STREAM_ONLY: Final = {
@@ -20,6 +34,18 @@ _STREAM_ONLY: Final = {
     "maxTriggerDelay": "remove it",
 }
 """Options of a stream that a batch query cannot have, and what to do instead."""
+
+
+_PAIR: Final = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+_TYPES: Final[Mapping[pa.DataType, DataType]] = {
+    pa.binary(): BinaryType(),
+    pa.string(): StringType(),
+    pa.int32(): IntegerType(),
+    pa.int64(): LongType(),
+    SCHEMA.field("timestamp").type: TimestampType(),
+    SCHEMA.field("headers").type: ArrayType(_PAIR),
+}
+"""The types of the log's columns in Spark."""
 
 
 class ReadOptions(Protocol):
@@ -47,9 +73,16 @@ class LogDataSource(Shipped, DataSource):
         """The options, parsed. Raises ConfigurationError."""
 
     @one_line_errors()
-    def schema(self) -> str:
-        """Return the schema of Spark's Kafka source, or the chosen columns of it, as DDL."""
-        return ", ".join(f"{name} {COLUMNS[name]}" for name in self._options.columns)
+    def schema(self) -> StructType:
+        """Return the schema of Spark's Kafka source, or the chosen columns, with the options of a table."""
+        table = catalog_table.creating(self.options)
+        if table is not None:
+            self.options = table
+        fields = {field.name: field.type for field in (*SCHEMA, *POSITION)}
+        schema = StructType([StructField(name, _TYPES[fields[name]]) for name in self._options.columns])
+        if table is not None:
+            catalog_table.keep(schema, table)
+        return schema
 
     @one_line_errors()
     def writer(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: ARG002, FBT001 - Spark's signature
@@ -65,6 +98,7 @@ class LogDataSource(Shipped, DataSource):
         raise ConfigurationError(f'format("{self.name()}") is for reading: {self._write_instead}')
 
     def _check_schema(self, schema: StructType) -> None:
+        self.options = catalog_table.kept(schema, self.options)
         columns = list(self._options.columns)
         if schema.names != columns:
             raise ConfigurationError(f'format("{self.name()}") has the columns {", ".join(columns)}: remove .schema()')

@@ -12,8 +12,10 @@ from typing import Final
 
 from efo.errors import ConfigurationError
 from efo_service.relay.files import whole_number
+from efo_service.relay.log.columns.positions import POSITION
 from efo_service.relay.log.readable import LocalLog
 from efo_service.relay.log.reader_offsets import check_reader
+from efo_service.relay.log.segments import SCHEMA
 from efo_service.relay.object_store.url import StoreUrl, log_root
 from efo_service.relay.readable import ReadableLog, open_readable
 from efo_service.spark.source import subscription
@@ -28,17 +30,8 @@ from efo_service.spark.source.bounds import (
 )
 from efo_service.spark.source.subscription import TopicSelection, parse_subscription
 
-COLUMNS: Final[Mapping[str, str]] = {
-    "key": "binary",
-    "value": "binary",
-    "topic": "string",
-    "partition": "int",
-    "offset": "bigint",
-    "timestamp": "timestamp",
-    "timestampType": "int",
-    "headers": "array<struct<key: string, value: binary>>",
-}
-"""The columns of Spark's Kafka source, and their types as DDL."""
+COLUMNS: Final = tuple(SCHEMA.names)
+"""The columns of Spark's Kafka source."""
 DEFAULT_TRIGGER_DELAY: Final = 900.0
 """Seconds of `maxTriggerDelay`: the default of Spark's Kafka source."""
 
@@ -54,6 +47,7 @@ NAMES: Final = (
     "minPartitions",
     "maxRecordsPerPartition",
     "includeHeaders",
+    "includePosition",
     "columns",
     "pushDownFilters",
     "failOnDataLoss",
@@ -173,17 +167,20 @@ def _hint(name: str, known: Mapping[str, str]) -> str:
 
 
 def _columns(values: Mapping[str, str]) -> tuple[str, ...]:
-    has_headers = _boolean("includeHeaders", values, default=False)
+    left_out = set() if _boolean("includeHeaders", values, default=False) else {"headers"}
+    position = POSITION.names if _boolean("includePosition", values, default=False) else ()
     if "columns" not in values:
-        return tuple(name for name in COLUMNS if has_headers or name != "headers")
-    if "includeHeaders" in values:
-        raise ConfigurationError("columns and includeHeaders exclude each other: name headers in columns")
-    known = {name.lower(): name for name in COLUMNS}
+        return (*(name for name in COLUMNS if name not in left_out), *position)
+    for name in ("includeHeaders", "includePosition"):
+        if name in values:
+            raise ConfigurationError(f"columns and {name} exclude each other: name what you need in columns")
+    known = {name.lower(): name for name in (*COLUMNS, *POSITION.names)}
     names = [name.strip() for name in values["columns"].split(",") if name.strip()]
     found = tuple(known.get(name.lower(), "") for name in names)
     if not found or "" in found or len(set(found)) < len(found):
         raise ConfigurationError(
-            f"columns={values['columns'][:200]!r}: expected some of {', '.join(COLUMNS)}, each once, between commas"
+            f"columns={values['columns'][:200]!r}: expected some of {', '.join(known.values())}, each once, between"
+            " commas"
         )
     return found
 

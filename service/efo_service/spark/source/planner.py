@@ -16,6 +16,7 @@ from pyspark.sql.datasource import InputPartition
 from efo.errors import ConfigurationError
 from efo_service.relay.errors import TopicNotFoundError
 from efo_service.relay.log.catalog import Catalog
+from efo_service.relay.log.columns.positions import select
 from efo_service.relay.log.consistency import refuse
 from efo_service.spark.errors import one_line_errors
 from efo_service.spark.source.bounds import EARLIEST, LATEST, AtTime, OffsetBound
@@ -127,7 +128,7 @@ class Planner:
         with one_line_errors():
             for task_range in getattr(partition, "ranges", ()):
                 for batch in read_range(self.options.log, task_range, allow_gaps=not self.options.fail_on_data_loss):
-                    yield batch.select(columns)
+                    yield select(batch, columns)
 
 
 class GrowingPlanner(Planner):

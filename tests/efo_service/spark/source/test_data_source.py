@@ -143,6 +143,53 @@ def test_chosen_columns_are_read_alone_and_in_their_order(spark, log) -> None:
     assert [(row.offset, bytes(row.key)) for row in rows] == [(0, b"key-0"), (1, b"key-1")]
 
 
+def test_the_position_in_kinesis_may_be_columns_and_filters_are_still_pushed_down(spark, log) -> None:
+    log.grow(0, 10)
+    log.grow(4, 10)
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    reader = spark.read.format("efo").options(subscribe=log.topic, includePosition="true", pushDownFilters="true")
+    frame = reader.load(str(log.root)).where("partition = 1 and offset >= 8")
+    rows = retry_worker_timeouts(frame.select(frame.columns[-4:]).orderBy("sequence_number").collect)
+    assert [tuple(row) for row in rows] == [("orders", "shardId-000000000004", str(10**20 + n), 0) for n in (8, 9)]
+
+
+def test_a_table_of_the_catalog_has_its_options(spark, log, tmp_path) -> None:
+    log.grow(0, 3)
+    log.grow(1, 2)
+    table = f"orders_{tmp_path.name.replace('-', '_')}"
+    spark.sql(
+        f"CREATE TABLE {table} USING efo OPTIONS (subscribe 'orders', includePosition 'true')"
+        f" TBLPROPERTIES (a = 'b') COMMENT 'read by efo' LOCATION '{log.root}'"
+    )
+    try:
+        (row,) = spark.sql(f"SELECT count(*), min(shard_id) FROM {table} WHERE partition = 1").collect()  # noqa: S608
+        assert tuple(row) == (2, "shardId-000000000001")
+        end = """'{"orders": {"0": 1}}'"""
+        assert spark.sql(f"SELECT * FROM {table} WITH (endingOffsets = {end})").count() == 3  # noqa: S608
+        name = f"{table}_copy"
+        reader = spark.readStream.option("startingOffsets", "earliest").table(table)
+        query = reader.writeStream.format("memory").queryName(name).trigger(availableNow=True).start()
+        query.awaitTermination()
+        assert spark.table(name).count() == 5
+        with pytest.raises(Exception, match="is for reading: the relay alone writes the log"):
+            spark.sql(f"INSERT INTO {table} SELECT * FROM {table}")  # noqa: S608
+    finally:
+        spark.sql(f"DROP TABLE {table}")
+    assert len(list_segments(log.root / log.topic / "0")) == 1
+
+
+def test_a_table_with_a_list_of_columns_says_what_to_write(spark, log, tmp_path) -> None:
+    log.grow(0, 1)
+    table = f"orders_{tmp_path.name.replace('-', '_')}"
+    options = f"OPTIONS (subscribe 'orders', columns 'value') LOCATION '{log.root}'"
+    spark.sql(f"CREATE TABLE {table} (value BINARY) USING efo {options}")
+    try:
+        with pytest.raises(Exception, match="CREATE TABLE without the list of columns"):
+            spark.table(table).collect()
+    finally:
+        spark.sql(f"DROP TABLE {table}")
+
+
 def test_filters_are_pushed_down_when_the_query_and_the_session_say_so(spark, log) -> None:
     log.grow(0, 10)
     log.grow(1, 10)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 from efo.errors import ConfigurationError
 from efo_service.relay.errors import TopicNotFoundError
@@ -15,10 +16,7 @@ from tests.efo_service.spark.conftest import retry_worker_timeouts
 CREATE = "[PYTHON_DATA_SOURCE_ERROR] Failed to create Python data source instance: efo.errors.ConfigurationError: "
 WRITE = "[PYTHON_DATA_SOURCE_ERROR] Failed to initialize Python data source writer: efo.errors.ConfigurationError: "
 END = "\n SQLSTATE: 38000"
-
-
-class Schema:
-    names = [name for name in COLUMNS if name != "headers"]  # noqa: RUF012 - as pyspark has it
+SCHEMA = StructType([StructField(name, BinaryType()) for name in COLUMNS[:-1]])
 
 
 @pytest.mark.parametrize("options", [{}, {"nonsense": "1"}, {"path": "ftp://host/log", "checkpointLocation": "/x"}])
@@ -26,7 +24,7 @@ def test_a_write_is_refused_whatever_its_options_are(options) -> None:
     source = EfoDataSource(options)
     for writer in (source.writer, source.streamWriter):
         with pytest.raises(ConfigurationError, match=r"the relay alone writes the log.*another sink"):
-            writer(Schema(), False)
+            writer(SCHEMA, False)
 
 
 @pytest.mark.parametrize(
@@ -42,11 +40,11 @@ def test_the_first_call_of_a_stream_reader_raises_what_is_wrong(log, options, me
     log.grow(0, 1)
     source = EfoDataSource({"path": str(log.root), **options})
     calls = [
-        lambda: source.streamReader(Schema()).getDefaultReadLimit(),
-        lambda: source.streamReader(Schema()).prepareForTriggerAvailableNow(),
-        lambda: source.streamReader(Schema()).initialOffset(),
-        lambda: source.streamReader(Schema()).latestOffset({}, None),
-        lambda: source.streamReader(Schema()).partitions({}, {}),
+        lambda: source.streamReader(SCHEMA).getDefaultReadLimit(),
+        lambda: source.streamReader(SCHEMA).prepareForTriggerAvailableNow(),
+        lambda: source.streamReader(SCHEMA).initialOffset(),
+        lambda: source.streamReader(SCHEMA).latestOffset({}, None),
+        lambda: source.streamReader(SCHEMA).partitions({}, {}),
     ]
     for call in calls:
         with pytest.raises(ConfigurationError, match=message):

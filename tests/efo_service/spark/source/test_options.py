@@ -23,7 +23,7 @@ def test_options_have_defaults() -> None:
     )
     assert (options.starting, options.ending, options.max_rows) == (None, None, None)
     assert (options.tasks, options.task_rows, options.min_rows) == (None, None, None)
-    assert (options.columns, options.fail_on_data_loss) == (tuple(COLUMNS)[:-1], True)
+    assert (options.columns, options.fail_on_data_loss) == (COLUMNS[:-1], True)
 
 
 def test_option_names_are_case_insensitive() -> None:
@@ -43,7 +43,20 @@ def test_option_names_are_case_insensitive() -> None:
     assert options.log == LocalLog(Path("/log"), mapped=True)
     assert (options.subscription.topics, options.reader) == (("a", "b"), "billing-1")
     assert (options.starting, options.ending, options.max_rows, options.tasks) == (EARLIEST, LATEST, 10, 3)
-    assert (options.columns, options.fail_on_data_loss) == (tuple(COLUMNS), False)
+    assert (options.columns, options.fail_on_data_loss) == (COLUMNS, False)
+
+
+def test_the_position_is_columns_by_its_option_or_by_name() -> None:
+    position = ("stream", "shard_id", "sequence_number", "sub_sequence_number")
+    assert parse_options({**REQUIRED, "includePosition": "true"}).columns == (*COLUMNS[:-1], *position)
+    assert parse_options({**REQUIRED, "columns": "Shard_ID, offset"}).columns == ("shard_id", "offset")
+    with pytest.raises(ConfigurationError, match="columns and includePosition exclude each other"):
+        parse_options({**REQUIRED, "columns": "offset", "includePosition": "true"})
+
+
+@pytest.mark.parametrize("path", ["/var/log", "file:/var/log", "file:///var/log"])
+def test_a_directory_may_be_a_uri(path) -> None:
+    assert parse_options({**REQUIRED, "path": path}).log == LocalLog(Path("/var/log"), mapped=True)
 
 
 def test_starting_offsets_are_parsed_per_partition() -> None:
@@ -145,7 +158,7 @@ def test_assign_selects_single_partitions() -> None:
         ({**REQUIRED, "columns": "key,offsets"}, "expected some of key, value"),
         ({**REQUIRED, "columns": "key,KEY"}, "each once"),
         ({**REQUIRED, "columns": ","}, "expected some of"),
-        ({**REQUIRED, "columns": "key", "includeHeaders": "true"}, "name headers in columns"),
+        ({**REQUIRED, "columns": "key", "includeHeaders": "true"}, "columns and includeHeaders exclude each other"),
         ({**REQUIRED, "maxOffsetsPerTrigger": "0"}, "above 0"),
         ({**REQUIRED, "maxOffsetsPerTrigger": "ten"}, "above 0"),
         ({**REQUIRED, "maxOffsetsPerTrigger": "9" * 6000}, "above 0"),
