@@ -29,6 +29,7 @@ from proofs.spark_parity.run import Sources, reason
 EVENTS: Final = 300
 """The records of the pipeline, and of the query that is killed, at its start."""
 _STREAM: Final = "orders"
+_COPIES: Final = "copies"
 
 
 def main(part: str, directory: Path) -> None:
@@ -82,6 +83,47 @@ def kinesis(directory: Path) -> Iterator[tuple[str, dict[str, Any]]]:
                 "kinesis: maxOffsetsPerTrigger",
                 _did(lambda: _kinesis_run(spark, directory, maxOffsetsPerTrigger="20", checkpoint="limited")),
             )
+            fake.create_stream(_COPIES, shards=2)
+            yield "kinesis: a batch is written", _did(lambda: _written(spark, directory, fake, is_stream=False))
+            yield "kinesis: a stream is written", _did(lambda: _written(spark, directory, fake, is_stream=True))
+            yield "SQL: a table of efo is read", _did(lambda: _table(spark, directory))
+            yield "SQL: a table of kinesis is written", _did(lambda: _inserted(spark, fake))
+
+
+def _written(spark: Any, directory: Path, fake: FakeKinesisThread, *, is_stream: bool) -> int:
+    """Copy the log of the runs before into another stream, and return how many records that has."""
+    reader = spark.readStream if is_stream else spark.read
+    options = {"subscribe": _STREAM, "startingOffsets": "earliest", "columns": "key,value"}
+    writer = reader.format("efo").options(**options).load(str(directory / "kinesis-log"))
+    if is_stream:
+        query = writer.writeStream.format("kinesis").option("stream", _COPIES)
+        query = query.option("checkpointLocation", str(directory / "written")).trigger(availableNow=True)
+        query.start().awaitTermination()
+    else:
+        writer.write.format("kinesis").mode("append").option("stream", _COPIES).save()
+    return _count(fake)
+
+
+def _count(fake: FakeKinesisThread) -> int:
+    return sum(len(records) for records in fake.records(_COPIES).values())
+
+
+def _table(spark: Any, directory: Path) -> int:
+    options = f"subscribe '{_STREAM}', includePosition 'true'"
+    spark.sql(f"CREATE TABLE orders USING efo OPTIONS ({options}) LOCATION '{directory / 'kinesis-log'}'")
+    try:
+        return int(spark.sql("SELECT * FROM orders WHERE shard_id = 'shardId-000000000000' OR partition = 1").count())
+    finally:
+        spark.sql("DROP TABLE orders")
+
+
+def _inserted(spark: Any, fake: FakeKinesisThread) -> int:
+    spark.sql(f"CREATE TABLE copies USING kinesis OPTIONS (stream '{_COPIES}', columns 'key,value')")
+    try:
+        spark.sql("INSERT INTO copies SELECT CAST('k' AS BINARY), CAST(id AS BINARY) FROM range(20)")
+        return _count(fake)
+    finally:
+        spark.sql("DROP TABLE copies")
 
 
 def _kinesis_run(

@@ -119,24 +119,29 @@ class KinesisShardSink:
         records = [record for part in parts for record in part.content]
         with closed_by_failure(self.close):
             try:
-                deliveries = await self._producer.put_many(
-                    [ProducerRecord(each.data, each.partition_key, each.explicit_hash_key) for each in records]
+                await put_all(
+                    self._producer,
+                    [ProducerRecord(each.data, each.partition_key, each.explicit_hash_key) for each in records],
                 )
             except ProducerClosedError as error:
                 raise SinkClosedError(CLOSED) from error
-            await self._producer.flush()
-            failures = list[DeliveryError]()
-            for delivery in deliveries:  # each is looked at: those that nobody does end the producer with an error
-                try:
-                    await delivery
-                except DeliveryError as error:
-                    failures.append(error)
-            if failures:
-                raise SinkUnavailableError(
-                    f"{len(failures)} of {len(records)} records were not stored in the stream {self._producer.stream}:"
-                    f" {failures[0]}"
-                ) from None
 
     def close(self) -> None:
         """Close it: no commit follows."""
         self._is_closed = True
+
+
+async def put_all(producer: Producer[bytes], records: Sequence[ProducerRecord[bytes]]) -> None:
+    """Put records, and wait until all are stored. Raises SinkUnavailableError if some are not: how many, and why."""
+    deliveries = await producer.put_many(records)
+    await producer.flush()
+    failures = list[DeliveryError]()
+    for delivery in deliveries:  # each is looked at: those that nobody does end the producer with an error
+        try:
+            await delivery
+        except DeliveryError as error:
+            failures.append(error)
+    if failures:
+        raise SinkUnavailableError(
+            f"{len(failures)} of {len(records)} records were not stored in the stream {producer.stream}: {failures[0]}"
+        ) from None

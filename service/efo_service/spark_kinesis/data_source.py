@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from efo_service.config.settings import Settings
     from efo_service.spark_kinesis.options import KinesisOptions
     from efo_service.spark_kinesis.relay_thread import CatchingUp, RelayThread
+    from efo_service.spark_kinesis.writing import KinesisWriter
 
 _POLL: Final = 0.5
 """Seconds between two looks at the log while an AvailableNow run waits for the relay."""
@@ -42,10 +43,6 @@ _POLL: Final = 0.5
 
 class KinesisDataSource(LogDataSource):
     """`format("kinesis")`. Its options: see efo_service.spark_kinesis.options."""
-
-    _write_instead = (
-        "put records into a stream with efo.open_producer, in foreachPartition or foreachBatch (docs/producing.md)"
-    )
 
     @cached_property
     def _options(self) -> KinesisOptions:
@@ -76,6 +73,18 @@ class KinesisDataSource(LogDataSource):
             return KinesisStreamReader(*self._options.for_stream())
         except EfoError as error:
             return KinesisStreamReader(None, error)
+
+    @one_line_errors()
+    def writer(self, schema: StructType, overwrite: bool) -> KinesisWriter:  # noqa: FBT001 - Spark's signature
+        """Return a writer of a batch."""
+        from efo_service.spark_kinesis.writing import make_writer  # noqa: PLC0415 - only if it is used
+
+        return make_writer(schema, self.options, overwrite=overwrite)
+
+    @one_line_errors()
+    def streamWriter(self, schema: StructType, overwrite: bool) -> KinesisWriter:  # noqa: FBT001 - the same
+        """Return a writer of a stream's micro-batches, which is that of a batch."""
+        return self.writer(schema, overwrite)
 
 
 def _exit_at_sigterm() -> None:

@@ -41,6 +41,8 @@ _SETTINGS: Final[Mapping[str, str]] = {
     "failoverSeconds": "leases.failover_seconds",
 }
 """Options with names of their own, and the settings that they are."""
+CONNECTION: Final = tuple(option for option, setting in _SETTINGS.items() if setting.startswith("kinesis."))
+"""Those that say where the stream is, for a read and for a write."""
 _PREFIX: Final = "efo."
 _FORWARDED: Final = ("consumer", "leases", "relay", "kinesis", "service", "cloudwatch")
 """The tables of which `efo.<table>.<key>` sets a key."""
@@ -199,6 +201,20 @@ def parse(arguments: Mapping[str, str], environ: Mapping[str, str]) -> KinesisOp
     options = KinesisOptions(tables, next(iter(logs.values()), None), rest, frozenset(names))
     options.columns  # noqa: B018 - a property that raises
     return options
+
+
+def kinesis_settings(options: Mapping[str, str]) -> tuple[Settings, list[str]]:
+    """Return settings of which [kinesis] is what the options of a sink say, and the names that say nothing of it.
+
+    Their names are in lower case. Raises ConfigurationError.
+    """
+    own = {option.lower(): _SETTINGS[option] for option in CONNECTION}
+    own |= {name: name.removeprefix(_PREFIX) for name in options if name.startswith(f"{_PREFIX}kinesis.")}
+    tables: dict[str, dict[str, Any]] = {}
+    for name in options:
+        if name in own:
+            _set(tables, own[name], options[name])
+    return _validated(tables), [name for name in options if name not in own]
 
 
 def _setting(name: str) -> str:

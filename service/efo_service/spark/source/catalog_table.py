@@ -33,15 +33,20 @@ def keep(schema: StructType, options: Mapping[str, str]) -> None:
     schema.fields[0].metadata[_KEY] = dict(options)
 
 
-def kept(schema: StructType, arguments: Mapping[str, str]) -> dict[str, str]:
+def kept(schema: StructType) -> dict[str, str]:
+    """Return the options that a schema has kept: none, if it is that of no table."""
+    return dict(next((field.metadata[_KEY] for field in schema.fields if _KEY in field.metadata), {}))
+
+
+def reading(schema: StructType, arguments: Mapping[str, str]) -> dict[str, str]:
     """Return the options of a read: those of the table, if it is one, and those of the query, which go before them.
 
-    Raises ConfigurationError for a table that has no options.
+    Raises ConfigurationError if there are none.
     """
-    options = next((field.metadata[_KEY] for field in schema.fields if _KEY in field.metadata), None)
-    if options is None and not arguments:
+    options = {**kept(schema), **{name.lower(): text for name, text in arguments.items()}}
+    if not options:
         raise ConfigurationError(
-            "Spark gives no options of a table whose columns are listed: CREATE TABLE without the list of columns, and"
-            " choose them with the option columns"
+            "there are no options. Spark gives none of a table whose columns are listed: CREATE TABLE without the list"
+            " of columns, and choose them with the option columns"
         )
-    return {**(options or {}), **{name.lower(): text for name, text in arguments.items()}}
+    return options

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from math import inf
-from typing import Any
+from typing import Any, Final, NoReturn
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -43,14 +43,14 @@ from efo_service.spark.source.shipping import Shipped
 
 logger = logging.getLogger(__name__)
 
+_NO_WRITES: Final = (
+    'format("efo") is for reading: the relay alone writes the log, since each record has its position in Kinesis.'
+    ' Write to another sink, such as format("kafka") or format("parquet")'
+)
+
 
 class EfoDataSource(LogDataSource):
     """`format("efo")`. Its options: see efo_service.spark.source.options."""
-
-    _write_instead = (
-        "the relay alone writes the log, since each record has its position in Kinesis."
-        ' Write to another sink, such as format("kafka") or format("parquet")'
-    )
 
     @cached_property
     def _options(self) -> Options:
@@ -87,6 +87,16 @@ class EfoDataSource(LogDataSource):
             return LogStreamReader(self._options)
         except EfoError as error:
             return LogStreamReader(error)
+
+    @one_line_errors()
+    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: ARG002, FBT001 - Spark's signature
+        """Refuse `df.write`."""
+        raise ConfigurationError(_NO_WRITES)
+
+    @one_line_errors()
+    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: ARG002, FBT001 - the same
+        """Refuse `df.writeStream`."""
+        raise ConfigurationError(_NO_WRITES)
 
 
 class LogStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -1,11 +1,10 @@
-# ruff: noqa: N802 - the names are those of the Python Data Source API
-"""What the formats that read the log share: schema, refused writes, refused options. See EfoDataSource."""
+"""What the formats that read the log share: schema and refused options. See EfoDataSource."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import ClassVar, Final, NoReturn, Protocol
+from typing import Final, Protocol
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource
@@ -59,13 +58,10 @@ class ReadOptions(Protocol):
 
 
 class LogDataSource(Shipped, DataSource):
-    """A format that reads the log and writes nothing.
+    """A format that reads the log.
 
     Its options are parsed when Spark reads: Spark creates the source for a write, too, with the writer's options.
     """
-
-    _write_instead: ClassVar[str]
-    """Why nothing is written, and what to do."""
 
     @property
     @abstractmethod
@@ -84,21 +80,8 @@ class LogDataSource(Shipped, DataSource):
             catalog_table.keep(schema, table)
         return schema
 
-    @one_line_errors()
-    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: ARG002, FBT001 - Spark's signature
-        """Refuse `df.write`."""
-        self._refuse_write()
-
-    @one_line_errors()
-    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: ARG002, FBT001 - the same
-        """Refuse `df.writeStream`."""
-        self._refuse_write()
-
-    def _refuse_write(self) -> NoReturn:
-        raise ConfigurationError(f'format("{self.name()}") is for reading: {self._write_instead}')
-
     def _check_schema(self, schema: StructType) -> None:
-        self.options = catalog_table.kept(schema, self.options)
+        self.options = catalog_table.reading(schema, self.options)
         columns = list(self._options.columns)
         if schema.names != columns:
             raise ConfigurationError(f'format("{self.name()}") has the columns {", ".join(columns)}: remove .schema()')
