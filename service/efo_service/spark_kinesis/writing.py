@@ -51,7 +51,7 @@ _OF_SPARK: Final = ("checkpointlocation", "queryname")
 """Options of a streaming query, which Spark hands on."""
 
 
-class Columns(NamedTuple):
+class RecordColumns(NamedTuple):
     """Where each column is in a row; None if the frame has none."""
 
     data: int
@@ -71,7 +71,7 @@ def make_writer(schema: StructType, arguments: Mapping[str, str], *, overwrite: 
     return KinesisWriter(kinesis, producer, columns)
 
 
-def find_columns(schema: StructType) -> Columns:
+def find_columns(schema: StructType) -> RecordColumns:
     """Return where the columns are. Raises ConfigurationError for one that is missing, unknown, or of another type."""
     found: dict[str, int] = {}
     for index, field in enumerate(schema.fields):
@@ -87,7 +87,7 @@ def find_columns(schema: StructType) -> Columns:
         found[column] = index
     if "data" not in found:
         raise ConfigurationError(f"there is no column with the data of the records: {_expected()}")
-    return Columns(*(found.get(name) for name in Columns._fields))  # type: ignore[arg-type]
+    return RecordColumns(*(found.get(name) for name in RecordColumns._fields))  # type: ignore[arg-type]
 
 
 def _expected() -> str:
@@ -158,7 +158,7 @@ def _boolean(text: str) -> bool:
 class KinesisWriter(Shipped, DataSourceWriter, DataSourceStreamWriter):
     """Puts the rows of each task. Spark ships it to executors."""
 
-    def __init__(self, kinesis: KinesisSettings, producer: ProducerSettings, columns: Columns) -> None:
+    def __init__(self, kinesis: KinesisSettings, producer: ProducerSettings, columns: RecordColumns) -> None:
         self._kinesis = kinesis
         self._producer = producer
         self._columns = columns

@@ -233,9 +233,3 @@ def test_wrong_options_are_an_error_of_the_first_call_and_not_of_the_source(sour
     reader = source(colour="blue").streamReader(SCHEMA)
     with pytest.raises(ConfigurationError, match="colour"):
         reader.initialOffset()
-
-
-def test_a_write_is_refused(source):
-    for refuse in (source(checkpointLocation="there").writer, source(checkpointLocation="there").streamWriter):
-        with pytest.raises(ConfigurationError, match="for reading"):
-            refuse(SCHEMA, overwrite=True)

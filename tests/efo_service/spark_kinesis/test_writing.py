@@ -75,7 +75,7 @@ def test_a_record_that_is_not_stored_fails_the_task_with_their_number(fake) -> N
         write([("1", "a"), ("2", "b")], columns, stream="orders", **{"efo.producer.delivery_timeout_seconds": "0.3"})
 
 
-def test_a_stream_that_does_not_exist_is_told(fake) -> None:
+def test_a_stream_that_does_not_exist_is_reported(fake) -> None:
     with pytest.raises(ResourceNotFoundError, match="gone"):
         write([("1", "a")], schema(data=STRING, key=STRING), stream="gone")
 
