@@ -45,7 +45,7 @@ def test_both_refusals_are_alike() -> None:
 
 def test_each_option_that_both_sources_have_is_compared_and_documented() -> None:
     # The last goes with minOffsetsPerTrigger.
-    own = {"path", "storeOptions", "columns", "pushDownFilters", "reader", "maxTriggerDelay"}
+    own = {"path", "storeOptions", "columns", "includePosition", "pushDownFilters", "reader", "maxTriggerDelay"}
     with pytest.raises(Exception, match="the options are") as caught:
         parse_options({"path": "/log", "unheard of": "x"})
     options = set(str(caught.value).partition("the options are ")[2].split(", "))

@@ -2,7 +2,6 @@
 
 import json
 import logging
-from types import SimpleNamespace
 
 import pytest
 from pyspark.sql.datasource import (
@@ -15,6 +14,7 @@ from pyspark.sql.datasource import (
     LessThan,
     LessThanOrEqual,
 )
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 from efo.errors import ConfigurationError
 from efo_service.relay.errors import LogIncompleteError, LogOwnerError, SegmentMissingError
@@ -290,7 +290,7 @@ def test_the_readers_ask_for_the_version(log, monkeypatch) -> None:
     monkeypatch.setattr(api.check_version, "__defaults__", ("4.0.5",))
     log.grow(0, 3)
     where = {"path": str(log.root), "subscribe": log.topic}
-    schema = SimpleNamespace(names=[name for name in COLUMNS if name != "headers"])
+    schema = StructType([StructField(name, BinaryType()) for name in COLUMNS if name != "headers"])
     with pytest.raises(ConfigurationError, match=r"pushDownFilters needs Spark 4\.1"):
         EfoDataSource({**where, "pushDownFilters": "true"}).reader(schema)
     with pytest.raises(ConfigurationError, match=r"maxOffsetsPerTrigger needs Spark 4\.2"):
