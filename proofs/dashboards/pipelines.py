@@ -40,7 +40,6 @@ class Pipeline:
             "EFO_PIPELINE__TRIGGER_SECONDS": "3",
             "EFO_PIPELINE__METRICS_PORT": str(self.port),
             "EFO_PIPELINE__MASTER": "local[1]",
-            "EFO_PIPELINE__QUICK_START": "true",
         }
         if max_records is not None:
             environment["EFO_PIPELINE__MAX_RECORDS"] = str(max_records)

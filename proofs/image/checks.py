@@ -162,8 +162,7 @@ def check_spark(container: Container, log: Path) -> dict[str, Any]:
     shutil.copytree(log, container.volume / "var/log")
     for path in container.volume.rglob("*"):
         os.chown(path, container.user, container.user)
-    short = {"EFO_PIPELINE__AVAILABLE_NOW": "true", "EFO_PIPELINE__QUICK_START": "true"}
-    container.output(container.image.start, EFO_KINESIS__STREAM=STREAM, **short)
+    container.output(container.image.start, EFO_KINESIS__STREAM=STREAM, EFO_PIPELINE__AVAILABLE_NOW="true")
     landed = pyarrow.dataset.dataset(container.volume / "var/parquet/records", format="parquet").count_rows()
     if landed != RECORDS:
         raise CheckError(f"{landed} records landed, not {RECORDS}")

@@ -225,7 +225,7 @@ def a_service_with_a_limit_of_age() -> Outcome:
         fake.create_stream(STREAM, 1)
         for number in range(5):
             fake.put(STREAM, f"{CANARY}-key", b"%d" % number)
-        with serving(fake, RELAY__MAX_RECORD_AGE=0.001) as service:
+        with serving(fake, RELAY__MAX_RECORD_AGE_SECONDS=0.001) as service:
             line = service.until(lambda: service.named("records_dropped"))
             sentence = service.until(lambda: [p for p in service.problems() if "max_record_age_seconds" in p])
             metrics = service.get("/metrics")
