@@ -95,3 +95,30 @@ def test_each_command_of_a_page_exists(page) -> None:
                 break  # it has no commands of its own: an argument
             assert word in command, f"{page.name}: `{span}`"
             command = command[word]
+
+
+def test_each_variable_of_a_setting_that_pages_and_proofs_write_is_one() -> None:
+    folders = ("docs", "proofs", "examples", "config", "tools")
+    files = [
+        path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in {".py", ".md", ".yaml"}
+    ]
+    named = {
+        (path.name, variable)
+        for path in (*files, ROOT / "README.md")
+        for variable in re.findall(r"\bEFO_[A-Z]+__\w*[A-Z]\b", path.read_text())
+    }
+    assert ("cases.py", "EFO_RELAY__MAX_RECORD_AGE_SECONDS") in named
+    assert not is_variable("EFO_RELAY__MAX_RECORD_AGE")
+    assert sorted((name, variable) for name, variable in named if not is_variable(variable)) == []
+
+
+def is_variable(variable: str) -> bool:
+    """Return whether an environment variable is that of a setting, or of the file of a secret one."""
+    names = variable.removeprefix("EFO_").lower()
+    names = re.sub(r"^streams__[a-z0-9_]+?__(?=[a-z]+__)", "", names)  # a setting of one of many streams
+    section, *keys = names.split("__")
+    kind = section_of(Settings.model_fields[section]) if section in Settings.model_fields else None
+    for key in keys[:-1]:
+        field = kind.model_fields.get(key) if kind is not None else None
+        kind = None if field is None else section_of(field)
+    return kind is not None and bool({keys[-1], keys[-1].removesuffix("_file")} & set(kind.model_fields))
