@@ -93,7 +93,8 @@ def _members(module: Module, node: ast.ClassDef) -> Iterator[str]:
                         options["value"] = shown
                     yield _directive(1, "attribute", name, options, _text(following))
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
-                if name in _SHOWN or not name.startswith("_"):
+                is_setter = any(ast.unparse(one) == f"{name}.setter" for one in member.decorator_list)
+                if not is_setter and (name in _SHOWN or not name.startswith("_")):
                     yield _function(name, member, "method", depth=1)
     for base in node.bases:
         origin = module.origin(base.id) if isinstance(base, ast.Name) else None

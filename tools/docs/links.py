@@ -55,6 +55,8 @@ def _internal_problem(link: Link, pages: dict[str, Page], root: Path) -> str | N
         return "leads out of the repository"
     if not (root / path).exists():
         return "no such file"
+    if path == link.page and not anchor:
+        return "leads to the top of its own page: name a heading, or leave it out"
     if anchor and path in pages and anchor not in pages[path].anchors:
         return f"{path} has no heading #{anchor}"
     return None

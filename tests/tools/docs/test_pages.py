@@ -62,6 +62,7 @@ def test_each_link_that_leads_nowhere_is_named_with_its_place(tmp_path):
 [f](../../f)
 [g](http://example.com)
 [h](https:///x)
+[a](a.md)
 
 <img src="i.svg" alt="">
 """
@@ -74,6 +75,7 @@ def test_each_link_that_leads_nowhere_is_named_with_its_place(tmp_path):
         "../../f: leads out of the repository",
         "http://example.com: write https://",
         "https:///x: no host name",
+        "a.md: leads to the top of its own page: name a heading, or leave it out",
         "i.svg: no such file",
     ]
-    assert found[-1].startswith("docs/a.md:10: ")
+    assert found[-1].startswith("docs/a.md:11: ")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import get_args
 
 import efo
@@ -55,3 +56,11 @@ def test_every_public_name_has_its_docstring():
     assert ":::{py:function} efo.consume(" in page
     assert "\n:async:\n" in page
     assert ":::{py:method} status() -> ConsumerStatus" in page
+
+
+def test_no_member_of_a_class_is_described_twice():
+    of_classes = re.split(r"^:+\{py:class\}", api(), flags=re.MULTILINE)[1:]
+    assert len(of_classes) > 20
+    for text in of_classes:
+        members = re.findall(r"^:+\{py:(?:method|property|attribute)\} (\w+)", text, re.MULTILINE)
+        assert len(members) == len(set(members)), text.partition("\n")[0]
