@@ -9,7 +9,6 @@ from efo.testing.in_memory import (
     virtual_time as virtual_time,
 )
 from efo.testing.lease_store import check_lease_store as check_lease_store
-from efo.testing.load.settings import Load as Load
 from efo.testing.settings import FakeSettings as FakeSettings
 from efo.testing.sigv4 import Credential as Credential
 from efo.testing.thread import FakeKinesisThread as FakeKinesisThread

@@ -17,9 +17,6 @@ from efo.model import FanOutConsumer, Record
 from efo.testing.control_plane import FakeControlPlane
 from efo.testing.faults.injection import FaultInjector
 from efo.testing.faults.script import FaultScript
-from efo.testing.load.http2 import serve_load_connection
-from efo.testing.load.settings import Load
-from efo.testing.load.subscriptions import LoadSubscriptions
 from efo.testing.memory_stream import memory_connection
 from efo.testing.recording.file import Recording
 from efo.testing.recording.recorder import record_to
@@ -50,7 +47,6 @@ class FakeKinesis:
     `clock` returns the wall-clock time in seconds since the epoch. By default, time starts at `settings.epoch` and
     follows trio's clock: under a virtual clock it is deterministic. To serve real clients, pass `time.time`.
     `faults`: the fault script. Faults can be added to it at any time; it records which faults fired.
-    `load`: initial streams that supply as many records as a benchmark reads; `serve` then uses the faster server.
     A method that corresponds to a Kinesis operation raises FakeError where the operation fails.
     """
 
@@ -60,7 +56,6 @@ class FakeKinesis:
         settings: FakeSettings | None = None,
         clock: Callable[[], float] | None = None,
         faults: FaultScript | None = None,
-        load: Load | None = None,
     ) -> None:
         self.settings = settings if settings is not None else FakeSettings()
         self._wall_clock = clock
@@ -70,17 +65,15 @@ class FakeKinesis:
         self._faults = FaultInjector(self.faults, lambda: trio.current_time() - self._started_at)
         self._core.after = self._after
         self._core.listing = lambda stream: self._faults.listing(stream, self._core.millis)
-        self._load = load
-        self._subscriptions = Subscriptions(self._core) if load is None else LoadSubscriptions(self._core, load)
+        self._subscriptions = self._make_subscriptions(self._core)
         self._service = Service(self._core, self._subscriptions, self._faults)
+        self._serve_connection: server.ServeConnection = server.serve_connection
         self._running = AsyncExitStack()
         self._recordings = ExitStack()
         self._nursery: trio.Nursery | None = None
 
     async def __aenter__(self) -> Self:
         self._started_at = trio.current_time()
-        for name, shards in self._load.shards.items() if self._load else ():
-            self.create_stream(name, shards)
         self._running.enter_context(self._recordings)  # closed after the tasks that read them have ended
         self._nursery = await self._running.enter_async_context(background())
         return self
@@ -272,8 +265,11 @@ class FakeKinesis:
             port=port,
             tls=tls,
             max_concurrent_streams=self.settings.max_concurrent_streams,
-            serve_connection=server.serve_connection if self._load is None else serve_load_connection,
+            serve_connection=self._serve_connection,
         )
+
+    def _make_subscriptions(self, core: Core) -> Subscriptions:
+        return Subscriptions(core)
 
     def _after(self, seconds: float, call: Callable[[], object]) -> None:
         """Call a function after some seconds, if the fake is still running then."""

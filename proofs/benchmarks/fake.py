@@ -42,11 +42,11 @@ ANY_HASH_KEY = HashKeyRange("0", str(2**128 - 1))
 
 
 class Server:
-    """`python -m efo.testing.load_command` in a separate process, with enough consumers for all clients."""
+    """`python -m proofs.load` in a separate process, with enough consumers for all clients."""
 
     def __init__(self, options: list[str]) -> None:
         consumers = [f"bench-{n}" for n in range(CONSUMERS)]
-        command = [sys.executable, "-m", "efo.testing.load_command", "--shards", str(SHARDS), *options]
+        command = [sys.executable, "-m", "proofs.load", "--shards", str(SHARDS), *options]
         command += [argument for consumer in consumers for argument in ("--consumer", consumer)]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE)  # noqa: S603 - runs efo itself
         assert self.process.stdout is not None

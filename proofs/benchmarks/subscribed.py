@@ -17,7 +17,8 @@ from efo.kinesis.shard_subscription import ShardSubscription
 from efo.kinesis.subscribe_call import SubscribeCaller
 from efo.model import Position
 from efo.testing import FakeKinesis, FakeSettings
-from efo.testing.load.settings import Load
+from proofs.load.fake import LoadKinesis
+from proofs.load.settings import Load
 
 STREAM = "orders"
 
@@ -28,10 +29,10 @@ async def open_subscribed(shards, budget, faults=None, load=None, **settings):
 
     `load`: settings of an endless load that the stream serves instead of records that are put.
     """
-    if load is not None:
-        load = Load(shards={STREAM: shards}, **load)
+    options = {"settings": FakeSettings(consumer_creating=0.0, **settings), "faults": faults}
+    loaded = None if load is None else LoadKinesis(Load(shards={STREAM: shards}, **load), **options)
     async with (
-        FakeKinesis(settings=FakeSettings(consumer_creating=0.0, **settings), faults=faults, load=load) as fake,
+        loaded or FakeKinesis(**options) as fake,
         trio.open_nursery() as nursery,
     ):
         if load is None:

@@ -58,9 +58,9 @@ STREAM: Final = "load"
 
 @asynccontextmanager
 async def load_server(options: Sequence[str], consumers: Sequence[str]) -> AsyncIterator[LoadServer]:
-    """Run the load server with four shards; see docs/fake.md."""
+    """Run the load server with four shards; see proofs/load."""
     named = [part for name in consumers for part in ("--consumer", name)]
-    command = [sys.executable, "-m", "efo.testing.load_command", "--stream", STREAM, "--shards", "4", *options, *named]
+    command = [sys.executable, "-m", "proofs.load", "--stream", STREAM, "--shards", "4", *options, *named]
     process = await trio.lowlevel.open_process(command, stdout=subprocess.PIPE)
     try:
         if process.stdout is None:

@@ -40,3 +40,13 @@ def reader(kinesis: FakeKinesisThread, tmp_path: Path, tmp_path_factory: pytest.
         "PYTHONUNBUFFERED": "1",
         "EFO_SERVICE__PORT": str(free_port()),
     }
+
+
+@pytest.fixture(autouse=True, scope="session")
+def empty_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Have an empty home and no variable of AWS in this process, as the readers that are other processes have."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
+        for name in [name for name in os.environ if name.startswith("AWS_")]:
+            patch.delenv(name)
+        yield

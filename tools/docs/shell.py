@@ -53,7 +53,6 @@ def _is_ready(_output: str, environment: Mapping[str, str]) -> bool:
 _SERVICES: Final = (
     _Service(r"efo run\b", "", _is_ready),
     _Service(r"efo fake\b", "", lambda output, _: "Press Ctrl-C" in output or '"environment"' in output),
-    _Service(r"python -m efo\.testing\.load", "", lambda output, _: '"url"' in output),
     _Service(r"efo tail\b", r"--until|--limit", lambda output, _: "\n" in output, signal.SIGINT),
     _Service(r"efo pipeline\b", r"--available-now", lambda output, _: "batch" in output),
 )

@@ -10,10 +10,10 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from efo.testing.load.http2 import serve_load_http2
 from efo.testing.memory_stream import memory_connection
 from efo.testing.server.dispatch import MAX_BODY, Response
 from efo.testing.server.http2 import PREFACE, serve_http2
+from proofs.load.http2 import serve_load_http2
 
 
 class Endless:

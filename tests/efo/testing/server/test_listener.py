@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import ssl
 import time
+from functools import partial
 
 import aiobotocore.config
 import aiobotocore.httpxsession
@@ -10,16 +11,18 @@ import msgspec
 import pytest
 import trio
 
-from efo.testing import FakeKinesis, FakeSettings, Load
+from efo.testing import FakeKinesis, FakeSettings
+from proofs.load.fake import LoadKinesis
+from proofs.load.settings import Load
 
 FIRST = "shardId-000000000000"
 
 
-@pytest.fixture(params=[None, Load(shards={"load": 1})], ids=["fake", "load"])
+@pytest.fixture(params=[FakeKinesis, partial(LoadKinesis, Load(shards={"load": 1}))], ids=["fake", "load"])
 async def served(request):
     """A fake with the system clock, as real clients need it. With a load, it uses the other server."""
     settings = FakeSettings(consumer_creating=0, stream_creating=0, stream_updating=0)
-    async with FakeKinesis(settings=settings, clock=time.time, load=request.param) as fake:
+    async with request.param(settings=settings, clock=time.time) as fake:
         fake.create_stream("s")
         yield fake
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings, strategies as st
 
 from efo.protocol.eventstream import EventStreamDecoder
 from efo.protocol.messages import parse_message
-from efo.testing.load.event import EventTemplate, RecordTemplate
+from proofs.load.event import EventTemplate, RecordTemplate
 
 LOW = "0123456789012345678901234567"
 RECORDS = [RecordTemplate(b"QUJD", f"key-{n}", f"{LOW[:-1]}{n}") for n in range(5)]

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import re
 import signal
 import socket
 import ssl
@@ -13,10 +12,9 @@ import trio
 
 from efo.protocol.aggregation import is_aggregate
 from efo.protocol.messages import parse_message
-from efo.testing.load_command import main
-from tests.paths import ROOT
+from proofs.load.__main__ import main
 
-COMMAND = [sys.executable, "-m", "efo.testing.load_command"]
+COMMAND = [sys.executable, "-m", "proofs.load"]
 
 
 async def connect(served):
@@ -91,11 +89,3 @@ def test_an_invalid_option_exits_with_64(arguments, message, capsys):
         main(arguments)
     assert raised.value.code == 64
     assert message in capsys.readouterr().err
-
-
-def test_the_example_of_the_documentation_runs(capsys):
-    text = (ROOT / "docs/fake.md").read_text().partition("\n## Under load\n")[2]
-    (example,) = re.findall("<!-- A test runs this example. -->\n```python\n(.*?)```", text, re.DOTALL)
-    exec(compile(example, "docs/fake.md", "exec"), {})  # noqa: S102 - a page of this repository
-    output = capsys.readouterr().out
-    assert re.fullmatch(r"https://127\.0\.0\.1:\d+ \S+/ca\.pem arn:aws:kinesis:\S+/consumer/bench:\d+\n", output)

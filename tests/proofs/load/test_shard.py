@@ -9,10 +9,10 @@ from efo.protocol.deaggregation import deaggregate
 from efo.protocol.eventstream import EventStreamDecoder
 from efo.protocol.messages import parse_message
 from efo.testing.errors import FakeError
-from efo.testing.load.settings import Load
-from efo.testing.load.shard import LoadShard
 from efo.testing.state.sequence_numbers import shard_number_of
 from efo.testing.state.shards import ShardState
+from proofs.load.settings import Load
+from proofs.load.shard import LoadShard
 
 OPENED = 1_767_225_600.0
 

@@ -1,4 +1,4 @@
-"""Runs a fake Kinesis under load: `python -m efo.testing.load_command --shards 4 --record-bytes 200`.
+"""Runs a fake Kinesis under load: `python -m proofs.load --shards 4 --record-bytes 200`.
 
 Prints one line of JSON when it is ready, with its URL, the file of its certificate authority and the fan-out
 consumers. Serves until SIGTERM or SIGINT.
@@ -19,9 +19,9 @@ import trio
 
 from efo.exception_groups import collapse_groups
 from efo.testing.errors import FakeError
-from efo.testing.fake import FakeKinesis
-from efo.testing.load.settings import Load
 from efo.testing.settings import FakeSettings
+from proofs.load.fake import LoadKinesis
+from proofs.load.settings import Load
 
 _LAST_PORT: Final = 65535
 _UNAVAILABLE: Final = 69
@@ -45,7 +45,7 @@ async def run(
     """
     settings = FakeSettings(consumer_creating=0.0) if settings is None else settings
     async with (
-        FakeKinesis(settings=settings, clock=time.time, load=load) as fake,
+        LoadKinesis(load, settings=settings, clock=time.time) as fake,
         fake.serve(port=port, tls=tls) as address,
     ):
         streams = {
@@ -117,7 +117,7 @@ def _port(text: str) -> int:
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     default = Load()
-    parser = _Parser(prog="python -m efo.testing.load_command", description="Serve a fake Kinesis under load.")
+    parser = _Parser(prog="python -m proofs.load", description="Serve a fake Kinesis under load.")
     add = parser.add_argument
     add("--port", type=_port, default=0, help="port on 127.0.0.1; 0: the system chooses one (default: 0)")
     add("--no-tls", dest="tls", action="store_false", help="no TLS; HTTP/2 with prior knowledge")

@@ -15,11 +15,11 @@ from typing import Final
 
 from efo.model import Position, PositionType
 from efo.protocol.aggregation import AggregateEntry, aggregate
-from efo.testing.load.event import EventTemplate, RecordTemplate
-from efo.testing.load.settings import Load
 from efo.testing.state.positions import starting_index
 from efo.testing.state.sequence_numbers import DIGITS
 from efo.testing.state.shards import ShardState
+from proofs.load.event import EventTemplate, RecordTemplate
+from proofs.load.settings import Load
 
 _LOW_DIGITS: Final = 28
 _LOW: Final = 10**_LOW_DIGITS

@@ -7,8 +7,10 @@ import pytest
 import trio
 
 from efo.leases.stores.memory import MemoryLeaseStore
-from efo.testing import FakeKinesis, FakeSettings, Load
+from efo.testing import FakeSettings
 from efo.testing.state.streams import hash_key_of
+from proofs.load.fake import LoadKinesis
+from proofs.load.settings import Load
 from tests.workers import open_worker
 
 FIRST, SECOND = "shardId-000000000000", "shardId-000000000001"
@@ -24,7 +26,7 @@ def open_load(http2_client):
 
 def fake_of(**load):
     load = {"shards": {"load": 2}, "records_per_event": 10, "record_bytes": 50} | load
-    return FakeKinesis(settings=FakeSettings(consumer_creating=0), load=Load(**load))
+    return LoadKinesis(Load(**load), settings=FakeSettings(consumer_creating=0))
 
 
 async def test_without_a_rate_the_client_never_waits(autojump_clock, open_load):

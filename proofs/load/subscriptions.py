@@ -9,13 +9,13 @@ from typing import Final
 import trio
 
 from efo.model import Position
-from efo.testing.load.settings import Load
-from efo.testing.load.shard import LoadShard
 from efo.testing.state.consumers import ConsumerState
 from efo.testing.state.core import Core
 from efo.testing.state.shards import ShardState
 from efo.testing.state.streams import StreamState, hash_key_of
 from efo.testing.state.subscriptions import FakeSubscription, Slot, SubscriptionCounts, Subscriptions
+from proofs.load.settings import Load
+from proofs.load.shard import LoadShard
 
 KEYS_PER_SHARD: Final = 16
 
