@@ -32,6 +32,8 @@ SHARE: Final = 0.25
 """The share of the seeds that have such a world."""
 LIMIT: Final = 1200.0
 """Seconds within which every worker must refuse a recreated stream: a missing shard is waited for longest."""
+_IDLE: Final = 20.0
+"""Seconds between the events of an idle shard. What is unread is known as of an event: before a stop, and after it."""
 _EDGE: Final = 2.0
 """Seconds by which the times of a report and of a record may differ."""
 
@@ -180,7 +182,7 @@ class RecreatedStream:
             checkpoint_seconds=random.choice((1.0, 5.0)),
             shard_sync_seconds=random.choice((10.0, 30.0)),
         )
-        fake_settings = FakeSettings(stream_deleting=0.0, idle_interval=20.0)
+        fake_settings = FakeSettings(stream_deleting=0.0, idle_interval=_IDLE)
         async with FakeKinesis(settings=fake_settings) as fake, trio.open_nursery() as nursery:
             app = Application(fake, settings, random)
             if self._is_denied:
@@ -319,7 +321,7 @@ class ExpiringStream:
             checkpoint_seconds=5.0,
             unsubscribe_idle_seconds=30.0,
         )
-        async with FakeKinesis(settings=FakeSettings(idle_interval=20.0)) as fake:
+        async with FakeKinesis(settings=FakeSettings(idle_interval=_IDLE)) as fake:
             fake.create_stream(STREAM, self._random.randint(1, 2))
             fake.retain(STREAM, self._hours)
             app = Application(fake, settings, self._random)
@@ -354,7 +356,7 @@ class ExpiringStream:
             case "stop":
                 seconds = retention * random.uniform(0.2, 2.5)
                 await trio.sleep(seconds)
-                return seconds > retention * 0.9
+                return seconds > retention - 3 * _IDLE
             case "slow":
                 app.pace = retention * random.uniform(0.2, 1.5)
                 await self._reading(app, retention * random.uniform(1.0, 2.0))
