@@ -27,7 +27,7 @@ PROOFS: Final = {
         Proof("edges", "proofs.edges", "Situations that users report: credentials, clocks, proxies, new streams"),
         Proof("attacks", "proofs.attacks", "Attacks on the port, the decoders and the neighbours of a service"),
         Proof("incidents", "proofs.incidents", "Incidents of operators: when and how they are seen, and what is lost"),
-        Proof("scenarios", "tools.scenarios", "The situations of docs/scenarios.md and their tests", 'ARGS="G45"'),
+        Proof("scenarios", "tools.scenarios", "The situations of docs/guarantees.md and their tests", 'ARGS="G45"'),
         Proof("house", "tools.house", "What the code weighs, and what stands twice", 'ARGS="--before HEAD~20"'),
         Proof("parity", "tools.parity", "What users of other libraries can do, and its tests", 'ARGS="-k lease"'),
         Proof("soak", "proofs.soak", "A service under load and faults: nothing grows", "MINUTES=60", takes="1 h"),

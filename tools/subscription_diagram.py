@@ -1,4 +1,4 @@
-"""Generates the state diagram in docs/subscription.md from efo/protocol/subscription.py.
+"""Generates the state diagram in docs/read-modes.md from efo/protocol/subscription.py.
 
 `python tools/subscription_diagram.py` updates the page. A test fails if it is out of date.
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 from efo.protocol.subscription import TRANSITIONS, Signal, State
 
 ROOT = Path(__file__).parent.parent
-PAGES = (ROOT / "docs" / "subscription.md",)
+PAGES = (ROOT / "docs" / "read-modes.md",)
 START = "<!-- The diagram is made by tools/subscription_diagram.py. -->\n"
 END = "<!-- End of the diagram. -->\n"
 

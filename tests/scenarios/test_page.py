@@ -1,4 +1,4 @@
-"""docs/scenarios.md and its tool: the tables are up to date, and results are counted by situation."""
+"""docs/guarantees.md and its tool: the tables are up to date, and results are counted by situation."""
 
 import importlib.util
 import json

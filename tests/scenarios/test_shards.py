@@ -1,4 +1,4 @@
-"""Whole consumers in situations that no other test covers: see docs/scenarios.md."""
+"""Whole consumers in situations that no other test covers: see docs/guarantees.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a shard subscription fails and is closed: see docs/scenarios.md."""
+"""How a shard subscription fails and is closed: see docs/guarantees.md."""
 
 import pytest
 import trio

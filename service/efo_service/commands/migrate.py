@@ -162,7 +162,7 @@ async def _forward(site: _Site) -> None:
     if site.settings.relay.owns_positions:
         notes.append(
             f'[relay] sink = "{site.settings.relay.sink}" keeps the position of each shard itself: before `efo run`, '
-            "call `efo log adopt` for the log (docs/log-format.md)"
+            "call `efo log adopt` for the log (docs/log.md)"
         )
     report = _with(plan.report, site, problems, notes)
     if not _may_write(report, report.refusals, options):

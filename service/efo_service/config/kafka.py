@@ -1,4 +1,4 @@
-"""The settings of the Kafka sink, [relay.kafka]. See docs/kafka.md."""
+"""The settings of the Kafka sink, [relay.kafka]. See docs/sinks.md."""
 
 from __future__ import annotations
 

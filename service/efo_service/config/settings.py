@@ -226,7 +226,7 @@ class ServiceSettings(Section):
         min_length=1,
         description="Address that serves the page and /livez, /readyz, /metrics and /status; 0.0.0.0 is all of IPv4, ::"
         " all of IPv6 and IPv4. Beyond loopback, the page and /status need the token or a client certificate"
-        " (docs/page.md).",
+        " (docs/deployment.md).",
     )
     port: int = Field(8080, ge=0, le=65535, description="Port that serves these endpoints. 0 takes a free port.")
     token: SecretStr | None = Field(

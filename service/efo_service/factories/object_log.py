@@ -60,7 +60,7 @@ async def open_object_log(
         structlog.get_logger().warning(
             "bucket_keeps_versions",
             message=f"the bucket of {url} is versioned: what compaction and retention remove stays, and costs, until a"
-            " lifecycle rule of the bucket expires noncurrent versions (docs/object-storage.md)",
+            " lifecycle rule of the bucket expires noncurrent versions (docs/log.md)",
         )
     maintenance = ObjectLogMaintenance(store, topic, retention_rules(settings.relay))
     state = LogState(f"{url}/{topic}", topic, retention_rules(settings.relay))

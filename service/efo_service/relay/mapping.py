@@ -1,4 +1,4 @@
-"""The record mapping: the form in which every sink writes a record. Readers rely on it: docs/mapping.md.
+"""The record mapping: the form in which every sink writes a record. Readers rely on it: docs/sinks.md.
 
     key        the partition key, in UTF-8; null if the record has none
     value      the user record's bytes

@@ -1,7 +1,7 @@
 """What options of other Kinesis connectors of Spark are called here. Pure.
 
 Databricks, awslabs (spark-sql-kinesis-connector, with the prefix `kinesis.`) and qubole (kinesis-sql) have names of
-their own; `parse` asks here for each that it does not know. docs/spark-kinesis.md has the table.
+their own; `parse` asks here for each that it does not know. docs/spark.md has the table.
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ class TestLimits:
 
 
 def test_the_page_tells_the_limits() -> None:
-    rows = re.findall(r"^\| ([\w ]+) \| (\d+) \|$", (ROOT / "docs/subscription.md").read_text(), re.MULTILINE)
+    rows = re.findall(r"^\| ([\w ]+) \| (\d+) \|$", (ROOT / "docs/read-modes.md").read_text(), re.MULTILINE)
     reported = {name: int(limit) for name, limit in rows}
     assert reported == {
         **{_NAMES[kind]: limit for kind, limit in LIMITS.items()},

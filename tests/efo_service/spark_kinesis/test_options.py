@@ -14,7 +14,7 @@ from tests.paths import ROOT
 
 LOG = {"stream": "orders", "log": "/var/lib/efo/log"}
 NOW = 1_800_000_000.0
-PAGE = (ROOT / "docs" / "spark-kinesis.md").read_text()
+PAGE = (ROOT / "docs" / "spark.md").read_text()
 
 
 def stream_of(**options: str):

@@ -17,7 +17,7 @@ _REMEDIES: Final[Mapping[str, str]] = {
     "dynamodb": "allow these actions of dynamodb: on the table, in the policies of these credentials",
     "postgres": "as the owner, GRANT the role these permissions: see docs/leases.md",
     "redis": "grant the user the permissions in docs/leases.md",
-    "log": "allow these credentials to write below [relay] directory: see docs/object-storage.md",
+    "log": "allow these credentials to write below [relay] directory: see docs/log.md",
 }
 """What to do if a write is not permitted, by [leases] store."""
 

@@ -1,4 +1,4 @@
-"""Kafka as a sink: one transactional producer per shard, or one idempotent producer for all shards (docs/kafka.md).
+"""Kafka as a sink: one transactional producer per shard, or one idempotent producer for all shards (docs/sinks.md).
 
 Calls that wait for a broker run in threads with a separate limiter; a commit is one such call.
 """

@@ -155,7 +155,7 @@ def _no_topic(root: Path, topic: str) -> str:
 def _lost(path: Path) -> LogIncompleteError:
     return LogIncompleteError(
         f"{path} does not exist, but its directory has partitions: restore it from a copy, or write it again"
-        " (docs/log-format.md, Damage)"
+        " (docs/log.md, Damage on a disk)"
     )
 
 

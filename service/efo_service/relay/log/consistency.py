@@ -137,7 +137,7 @@ def readers_ahead(root: Path, topic: str) -> Iterator[str]:
                 yield (
                     f"{directory} ends at offset {end}, but the reader {reader.name} has read to {offset}: its newest"
                     " segments are missing. Restore them; if the relay has to read these records again, see"
-                    " docs/log-format.md, Damage"
+                    " docs/log.md, Damage on a disk"
                 )
 
 

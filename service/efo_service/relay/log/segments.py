@@ -68,7 +68,7 @@ _RESTORE: Final = (
     "Restore the file from a copy. Without a copy, if the shard is still relayed and an earlier segment exists: stop"
     " the relay, and move this segment and all later ones out of the directory; efo then reads their records from"
     " Kinesis again, as far as its retention allows. Otherwise move only this segment away, and read without its"
-    " records, with failOnDataLoss=false (docs/log-format.md, Damage)"
+    " records, with failOnDataLoss=false (docs/log.md, Damage on a disk)"
 )
 _SHORT: Final = 16 * 1024
 """Shorter writes of Arrow are joined: for each write of a file, a thread gives up the interpreter's lock."""

@@ -1,1 +1,1 @@
-"""The embedded log on an object store: a commit is one conditional create. Its format: docs/object-storage.md."""
+"""The embedded log on an object store: a commit is one conditional create. Its format: docs/log.md."""

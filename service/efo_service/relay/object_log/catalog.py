@@ -79,7 +79,7 @@ def _created_meanwhile(store: Store, topic: str) -> StoredObject | None:
     if stored is None:
         raise LogIncompleteError(
             f"{store.name}/{keys.catalog(topic)} does not exist, but the topic has partitions: restore an earlier"
-            " version of it, or write it again (docs/object-storage.md, Damage)"
+            " version of it, or write it again (docs/log.md, Damage of objects)"
         )
     return stored
 

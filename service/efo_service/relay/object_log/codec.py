@@ -38,7 +38,7 @@ HEADER_BYTES: Final = 4096
 _MAGIC: Final = b"efo-object-log"
 _LINE: Final = re.compile(rb"efo-object-log (\d{1,9}) (\d{8}) ([0-9a-f]{8})\n")
 _ALIGNMENT: Final = 64
-_RESTORE: Final = "Restore the object from a copy or from an earlier version of it (docs/object-storage.md, Damage)"
+_RESTORE: Final = "Restore the object from a copy or from an earlier version of it (docs/log.md, Damage of objects)"
 
 Number = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Kind = Literal["commit", "open", "segment", "tombstone"]

@@ -244,7 +244,7 @@ class Compactor:
             raise LogIncompleteError(
                 f"{self._partition.name}/head.json names {segment.key}, which does not exist: either it is an old copy,"
                 " or something else than efo deleted the segment. Restore the newest version of both"
-                " (docs/object-storage.md, Damage). No segment is cleaned up before"
+                " (docs/log.md, Damage of objects). No segment is cleaned up before"
             )
 
 

@@ -92,7 +92,7 @@ def decode_head(content: bytes, name: str) -> Head:
     except (msgspec.MsgspecError, ValueError, ConfigurationError, RecursionError) as error:
         raise LogError(
             f"{name} is not a valid head ({reason_of(error)}): restore an earlier version of it "
-            "(docs/object-storage.md, Damage)"
+            "(docs/log.md, Damage of objects)"
         ) from error
     raise LogVersionError(
         f"{name} has format version {version}, but this efo supports up to {FORMAT_VERSION}: upgrade efo"

@@ -70,7 +70,7 @@ class Partition:
         if stored is None:
             raise LogIncompleteError(
                 f"{self._store.name}/{key} does not exist, but its partition has commits: restore an earlier version of"
-                " it (docs/object-storage.md, Damage)"
+                " it (docs/log.md, Damage of objects)"
             )
         head = decode_head(stored.content, f"{self._store.name}/{key}")
         self._check_head(head, f"{self._store.name}/{key}")
@@ -302,7 +302,7 @@ class Partition:
     def _stale(self, head: Head) -> LogIncompleteError:
         return LogIncompleteError(
             f"{self.name}/head.json begins at commit {head.next}, but later commits are tombstones: it is an old copy."
-            " Restore its newest version (docs/object-storage.md, Damage)"
+            " Restore its newest version (docs/log.md, Damage of objects)"
         )
 
     def live_end(self) -> tuple[Head, Header | None]:
@@ -314,7 +314,7 @@ class Partition:
             found = self.read_head()
             if found is None:
                 raise LogIncompleteError(
-                    f"{self.name} has no head any more: restore it (docs/object-storage.md, Damage)"
+                    f"{self.name} has no head any more: restore it (docs/log.md, Damage of objects)"
                 )
             try:
                 return found.head, self.end(found.head)

@@ -10,7 +10,7 @@ from typing import Final
 from efo_service.relay.errors import StoreError, StoreUnavailableError, StoreUnfitError
 from efo_service.relay.object_store.store import ChangedError, ExistsError, Store
 
-_DOCS: Final = "docs/object-storage.md lists stores that do"
+_DOCS: Final = "docs/log.md lists stores that do"
 
 
 @dataclass(frozen=True, slots=True)

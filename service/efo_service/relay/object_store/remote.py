@@ -272,8 +272,7 @@ class RemoteStore:
             is_denied = status in _DENIED or code in _DENIED_CODES
             if is_denied or isinstance(error, (PermissionDeniedError, UnauthenticatedError)):
                 raise StoreDeniedError(
-                    f"{where}: {reason}; check the credentials, their rights (docs/object-storage.md) and this"
-                    " machine's clock"
+                    f"{where}: {reason}; check the credentials, their rights (docs/log.md) and this machine's clock"
                 ) from None
             if isinstance(error, FileNotFoundError):
                 raise StoreError(f"{where}: {reason}; check the name of the bucket, and its region") from None

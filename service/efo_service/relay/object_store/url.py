@@ -105,7 +105,7 @@ def check_options(scheme: Scheme, options: Mapping[str, Option]) -> Mapping[str,
         if name not in known:
             raise ConfigurationError(
                 f"store_options: {scheme}:// has no option {name[:60]!r}; it has: {', '.join(sorted(known))}."
-                " Credentials come from the environment (docs/object-storage.md)"
+                " Credentials come from the environment (docs/log.md)"
             )
         expected = known[name]
         fits = (

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 RECORD_ID: Final = ["shard_id", "sequence_number", "sub_sequence_number"]
-"""The columns that identify a record within its stream, permanently (docs/mapping.md)."""
+"""The columns that identify a record within its stream, permanently (docs/sinks.md)."""
 _HEADERS: Final = ("kinesis.shard", "kinesis.sequence", "kinesis.sub_sequence")
 
 

@@ -17,7 +17,7 @@ SCENARIOS = {
     "the_next_write_of_the_holder_succeeds_and_returns_the_request": ("G22",),
     "a_release_hands_the_lease_over_to_the_next_owner": ("G31",),
 }
-"""What a check shows of docs/scenarios.md."""
+"""What a check shows of docs/guarantees.md."""
 
 
 def parameter(check):

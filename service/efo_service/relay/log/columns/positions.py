@@ -18,7 +18,7 @@ POSITION: Final = pa.schema(
         ("sub_sequence_number", pa.int32()),
     ]
 )
-"""The columns. Together they identify a record (docs/mapping.md)."""
+"""The columns. Together they identify a record (docs/sinks.md)."""
 _HEADER: Final = dict(zip(POSITION.names, HEADERS[:REQUIRED_HEADERS], strict=True))
 
 
