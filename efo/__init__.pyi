@@ -87,6 +87,6 @@ from efo.settings import (
     StartAt as StartAt,
     UntilLike as UntilLike,
 )
-from efo_service.relay.read_log import read_log as read_log
+from efo_service.log.read_log import read_log as read_log
 
 __version__: str

@@ -15,11 +15,11 @@ import trio
 from efo.consumer.age_limits import AgeLimits
 from efo.health import Overdue
 from efo.model import Batch, Checkpoint, Record
+from efo_service.log.columns.layout import Columns
+from efo_service.log.partition_writer import Prepared
+from efo_service.log.segments import SegmentContent
+from efo_service.log.sink import LogSink
 from efo_service.relay.destination import Destination, NoReports, SinkRetries
-from efo_service.relay.log.columns.layout import Columns
-from efo_service.relay.log.partition_writer import Prepared
-from efo_service.relay.log.segments import SegmentContent
-from efo_service.relay.log.sink import LogSink
 from efo_service.relay.relay import relay_shard
 from efo_service.relay.sink import Part
 from efo_service.relay.write_buffer import Group

@@ -19,7 +19,7 @@ from typing import Any, Final
 from efo.errors import EfoError
 from efo.testing import FakeKinesisThread, FakeSettings
 from efo_service.errors import UnavailableError
-from efo_service.relay.readable import open_readable
+from efo_service.log.readable import open_readable
 from efo_service.web.probe import ServiceAddress
 from proofs.local_servers.processes import free_port
 from proofs.paths import ROOT

@@ -18,10 +18,10 @@ from functools import partial
 from pathlib import Path
 
 from efo.model import Record
-from efo_service.relay.log.columns.arrow import record_batch
-from efo_service.relay.log.columns.layout import columns_of
-from efo_service.relay.log.partition_writer import open_partition
-from efo_service.relay.log.segments import list_segments, read_segment
+from efo_service.log.columns.arrow import record_batch
+from efo_service.log.columns.layout import columns_of
+from efo_service.log.partition_writer import open_partition
+from efo_service.log.segments import list_segments, read_segment
 from efo_service.relay.mapping import RecordMapping
 
 GROUPS = (1, 100, 1_000, 10_000)

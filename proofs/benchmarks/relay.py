@@ -28,8 +28,8 @@ from efo.health import Overdue
 from efo.model import Batch, Checkpoint, Record
 from efo_service.config.settings import Settings
 from efo_service.factories.sinks import open_sink
-from efo_service.relay.log.catalog import read_catalog, topics
-from efo_service.relay.log.segments import Segment, list_segments, read_segment
+from efo_service.log.catalog import read_catalog, topics
+from efo_service.log.segments import Segment, list_segments, read_segment
 from efo_service.relay.relay import CommitPace, relay_shard
 from proofs.benchmarks.log import FIRST_SEQUENCE_NUMBER, timed
 from proofs.benchmarks.service_load import run_service

@@ -25,15 +25,15 @@ from efo.leases.lease_row import LeaseRow
 from efo.leases.stores.dynamodb.items import ItemCodec
 from efo.leases.stores.sqlite.store import SqliteLeaseStore
 from efo.model import Checkpoint, HashKeyRange, Lease, Record
-from efo_service.relay.export import export
+from efo_service.log.adoption import adopt_into, plan_adoption
+from efo_service.log.catalog import allocate_partition
+from efo_service.log.compaction import compact
+from efo_service.log.export import export
+from efo_service.log.local_log import LocalLog
+from efo_service.log.partition_writer import open_partition
+from efo_service.log.reader_offsets import commit_reader
+from efo_service.log.segments import list_segments
 from efo_service.relay.kafka.checkpoints import encode
-from efo_service.relay.log.adoption import adopt_into, plan_adoption
-from efo_service.relay.log.catalog import allocate_partition
-from efo_service.relay.log.compaction import compact
-from efo_service.relay.log.partition_writer import open_partition
-from efo_service.relay.log.readable import LocalLog
-from efo_service.relay.log.reader_offsets import commit_reader
-from efo_service.relay.log.segments import list_segments
 from efo_service.relay.mapping import from_tags
 
 APPLICATION: Final = "billing"

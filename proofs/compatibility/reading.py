@@ -16,14 +16,14 @@ from efo.leases.lease_row import LeaseRow
 from efo.leases.stores.dynamodb.items import ItemCodec
 from efo.leases.stores.sqlite.store import SqliteLeaseStore
 from efo.model import Checkpoint, Lease
-from efo_service.relay.export import export
+from efo_service.log.catalog import read_catalog
+from efo_service.log.export import export
+from efo_service.log.inspection import inspect_topic, verify_topic
+from efo_service.log.local_log import LocalLog
+from efo_service.log.maintenance import LogMaintenance
+from efo_service.log.partition_writer import open_partition
+from efo_service.log.retention import RetentionRules
 from efo_service.relay.kafka.checkpoints import decode
-from efo_service.relay.log.catalog import read_catalog
-from efo_service.relay.log.inspection import inspect_topic, verify_topic
-from efo_service.relay.log.maintenance import LogMaintenance
-from efo_service.relay.log.partition_writer import open_partition
-from efo_service.relay.log.readable import LocalLog
-from efo_service.relay.log.retention import RetentionRules
 from efo_service.spark.source.offsets import Range
 from efo_service.spark.source.reading import read_range
 from proofs.compatibility.golden import APPLICATION, MULTI_STREAM_ID, STREAM

@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from efo.testing import FakeKinesisThread
-from efo_service.relay.readable import open_readable
+from efo_service.log.readable import open_readable
 from proofs.paths import ROOT
 
-FORMATS: Final = ("efo/leases/stores/sqlite/schema.py", "service/efo_service/relay/log")
+FORMATS: Final = ("efo/leases/stores/sqlite/schema.py", "service/efo_service/log")
 """Where the formats of the lease store and of the log are."""
 _RECORDS: Final = 200
 _SECONDS: Final = 60.0

@@ -17,7 +17,7 @@ import trio.lowlevel
 from efo.protocol.aggregation import AggregateEntry, aggregate
 from efo.testing import ALWAYS
 from efo.testing.faults import EndStream, Refuse, Reset, Stall
-from efo_service.relay.log.reader_offsets import commit_reader
+from efo_service.log.reader_offsets import commit_reader
 from proofs.dashboards.service import DISK_MEGABYTES, Service
 from proofs.dashboards.verdict import Expectation
 

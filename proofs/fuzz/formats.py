@@ -21,9 +21,11 @@ from efo.errors import EfoError
 from efo.leases.lease_row import LeaseRow
 from efo.model import Checkpoint, Lease
 from efo.testing.recording.file import RecordedLine
+from efo_service.log import segments
+from efo_service.log.catalog import catalog_from
+from efo_service.log.objects import codec, documents
+from efo_service.log.objects.head import Head, decode_head, encode_head
 from efo_service.relay.errors import SinkError
-from efo_service.relay.log import segments
-from efo_service.relay.log.catalog import catalog_from
 from efo_service.relay.object_leases.document import (
     LeaseDocument,
     decode_document,
@@ -31,8 +33,6 @@ from efo_service.relay.object_leases.document import (
     encode_document,
     encode_lease,
 )
-from efo_service.relay.object_log import codec, documents
-from efo_service.relay.object_log.head import Head, decode_head, encode_head
 from efo_service.relay.object_store.store import StoredObject, Version
 from proofs.fuzz.target import STEP, Target
 

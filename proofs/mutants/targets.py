@@ -80,20 +80,20 @@ TARGETS: Final = (
         },
     ),
     Target(
-        "service/efo_service/relay/log",
-        "tests/efo_service/relay/log",
+        "service/efo_service/log",
+        "tests/efo_service/log",
         {},
     ),
     Target(
-        "service/efo_service/relay/log/columns",
-        "tests/efo_service/relay/log/columns",
-        {"layout": ("tests/efo_service/relay/log/columns/test_arrow.py",)},
+        "service/efo_service/log/columns",
+        "tests/efo_service/log/columns",
+        {"layout": ("tests/efo_service/log/columns/test_arrow.py",)},
     ),
 )
 
 LEFT_OUT: Final = (
     # It starts a hundred processes. That other tests must notice a mutant is the stricter proof.
-    "tests/efo_service/relay/log/test_partition_writer.py::test_a_commit_that_is_killed_at_any_step_is_atomic",
+    "tests/efo_service/log/test_partition_writer.py::test_a_commit_that_is_killed_at_any_step_is_atomic",
 )
 """Tests that never judge."""
 

@@ -19,8 +19,8 @@ from typing import Any, Final, Literal, Self, TypeAlias
 
 import pyarrow as pa
 
+from efo_service.log.segments import arrow_file
 from efo_service.relay import storage
-from efo_service.relay.log.segments import arrow_file
 
 FULL_SECONDS: Final = 15.0
 """The longest time that the disk is full, in seconds."""

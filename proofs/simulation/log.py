@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import trio
 
+from efo_service.log.catalog import read_catalog
+from efo_service.log.maintenance import LogMaintenance
+from efo_service.log.retention import RetentionRules
+from efo_service.log.segments import last_segment, list_segments, read_parts
+from efo_service.log.sink import LogSink
 from efo_service.relay.errors import SinkError, TopicNotFoundError
-from efo_service.relay.log.catalog import read_catalog
-from efo_service.relay.log.maintenance import LogMaintenance
-from efo_service.relay.log.retention import RetentionRules
-from efo_service.relay.log.segments import last_segment, list_segments, read_parts
-from efo_service.relay.log.sink import LogSink
 from proofs.simulation.disk import Disk, DiskEvent, DiskFaults, DiskView, ProcessKilled
 from proofs.simulation.plan import LogPlan
 from proofs.simulation.story import Disked, Handled, Line, Mark, Violation

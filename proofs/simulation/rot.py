@@ -12,15 +12,15 @@ from typing import Any, Final, get_args
 
 from efo.errors import EfoError
 from efo.model import Checkpoint, Record, checkpoint_of
+from efo_service.log.catalog import CATALOG, read_catalog
+from efo_service.log.consistency import check_topic
+from efo_service.log.inspection import verify_topic
+from efo_service.log.maintenance import LogMaintenance
+from efo_service.log.partition_writer import open_partition
+from efo_service.log.reader_offsets import READERS
+from efo_service.log.retention import RetentionRules
+from efo_service.log.segments import list_segments, read_parts
 from efo_service.relay.errors import LogError, SinkError
-from efo_service.relay.log.catalog import CATALOG, read_catalog
-from efo_service.relay.log.consistency import check_topic
-from efo_service.relay.log.inspection import verify_topic
-from efo_service.relay.log.maintenance import LogMaintenance
-from efo_service.relay.log.partition_writer import open_partition
-from efo_service.relay.log.reader_offsets import READERS
-from efo_service.relay.log.retention import RetentionRules
-from efo_service.relay.log.segments import list_segments, read_parts
 from proofs.simulation.disk import Disk, DiskView
 from proofs.simulation.story import RottedFile
 

@@ -10,8 +10,8 @@ from typing import Any, Final
 from confluent_kafka import Producer
 
 from efo.model import Record
-from efo_service.relay.log.partition_writer import open_partition
-from efo_service.relay.log.segments import list_segments, read_segment
+from efo_service.log.partition_writer import open_partition
+from efo_service.log.segments import list_segments, read_segment
 from proofs.spark_parity.cases import BEGAN, RECORDS, STEP, TOPIC
 
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 from efo.errors import EfoError
 from efo.model import Record
 from efo.testing import FakeKinesisThread, FakeSettings
-from efo_service.relay.log.partition_writer import open_partition
+from efo_service.log.partition_writer import open_partition
 from efo_service.spark.pipeline.pipeline import run_pipeline
 from efo_service.spark.pipeline.settings import PipelineSettings
 from efo_service.spark.session import C1_ONLY, spark_session

@@ -19,7 +19,7 @@ import efo
 from efo.model import Record
 from efo.testing.faults.file import load_faults
 from efo_service.config.loading import load_all
-from efo_service.relay.log.partition_writer import open_partition
+from efo_service.log.partition_writer import open_partition
 from efo_service.spark.session import spark_session
 from proofs.e2e.kafka.broker import CONNECTOR
 from proofs.local_servers.dynamodb import credentials, serve_ministack

@@ -13,10 +13,10 @@ from prometheus_client import Counter, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from efo.telemetry.observer import OtelObserver
+from efo_service.log.maintenance import MaintenanceReport
+from efo_service.log.retention import RetentionRules
+from efo_service.log.state import Disk, LogState
 from efo_service.relay.errors import SinkFullError
-from efo_service.relay.log.maintenance import MaintenanceReport
-from efo_service.relay.log.retention import RetentionRules
-from efo_service.relay.log.state import Disk, LogState
 from efo_service.relay.measured import SinkMeter
 from efo_service.spark.pipeline.metrics import PipelineMetrics
 from efo_service.telemetry.sdk import telemetry

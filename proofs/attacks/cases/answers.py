@@ -23,7 +23,7 @@ from proofs.attacks.programs import STREAM, World, world
 from proofs.attacks.service import until
 from proofs.local_servers.processes import free_port
 from proofs.situations.situation import Cases, Outcome
-from tests.efo_service.relay.object_log.logs import SHARD, STREAM as LOGGED, Log, make_records
+from tests.efo_service.log.objects.logs import SHARD, STREAM as LOGGED, Log, make_records
 from tests.efo_service.relay.relaying import relay_all
 
 cases = Cases("answers", seconds=240)

@@ -18,8 +18,8 @@ from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 
 from efo.model import Record
-from efo_service.relay.log.partition_writer import open_partition
-from efo_service.relay.log.segments import list_segments, read_segment
+from efo_service.log.partition_writer import open_partition
+from efo_service.log.segments import list_segments, read_segment
 from efo_service.spark.session import spark_session
 from proofs.peers.process_tree import usage_of
 

@@ -17,8 +17,8 @@ from efo.testing import FakeKinesis, FakeSettings
 from efo_service.demo.children import DemoProcess, ended
 from efo_service.demo.load import DemoLoad
 from efo_service.demo.verify import Comparison, FoundRecord, compare
+from efo_service.log.objects.readable import ObjectLog
 from efo_service.relay.errors import SinkError
-from efo_service.relay.object_log.readable import ObjectLog
 from efo_service.relay.object_store.url import parse_url
 from proofs.e2e.config import efo_config, object_log
 from proofs.e2e.kills import Killer, Target, pace_load, wait_for_records

@@ -22,9 +22,9 @@ from pyarrow import ipc
 
 from efo.model import Record
 from efo_service.exit_codes import Exit
-from efo_service.relay.log.maintenance import LogMaintenance
-from efo_service.relay.log.partition_writer import open_partition
-from efo_service.relay.log.retention import RetentionRules
+from efo_service.log.maintenance import LogMaintenance
+from efo_service.log.partition_writer import open_partition
+from efo_service.log.retention import RetentionRules
 from efo_service.spark.errors import JavaMissingError
 from efo_service.spark.java import find_java
 from proofs.e2e.command import progress

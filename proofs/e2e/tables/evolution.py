@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import fastavro
 
 from efo.model import Record
+from efo_service.log.partition_writer import open_partition
 from efo_service.relay.kafka.options import KafkaOptions
-from efo_service.relay.log.partition_writer import open_partition
 from efo_service.spark.errors import SparkError
 from efo_service.spark.pipeline.decoding import Decoding, Format
 from efo_service.spark.pipeline.kafka import reader_options

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import trustme
 
-from efo_service.relay.log.reader_offsets import commit_reader
+from efo_service.log.reader_offsets import commit_reader
 from efo_service.workers.process import efo_command
 from proofs.edges.service import STREAM, environment
 from proofs.incidents.disks import small_disk
@@ -167,7 +167,7 @@ def a_reader_holds_the_log() -> Outcome:
 
 def one_end(root: Path) -> int:
     """Return how many records a log has had: retention may have removed some."""
-    from efo_service.relay.readable import open_readable  # noqa: PLC0415 - pyarrow
+    from efo_service.log.readable import open_readable  # noqa: PLC0415 - pyarrow
 
     return sum(partition.end for partition in open_readable(root).inspect(STREAM).partitions)
 

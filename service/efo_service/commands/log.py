@@ -30,15 +30,15 @@ from efo_service.config.loading import load
 from efo_service.config.settings import Settings
 from efo_service.errors import NoLeaseStoreError, UsageError
 from efo_service.factories.kinesis import created_within
+from efo_service.log.catalog import Adoption, other_stream
+from efo_service.log.consistency import lease_problems, stream_of_leases
+from efo_service.log.export import FileFormat, export as export_lines, export_file
+from efo_service.log.inspection import TopicState, Verification
+from efo_service.log.readable import ReadableLog, open_readable
 from efo_service.operations.record_lines import without_controls
 from efo_service.relay.errors import LogError, TopicNotFoundError
-from efo_service.relay.export import FileFormat, export as export_lines, export_file
 from efo_service.relay.jsonlines import Encoding
-from efo_service.relay.log.catalog import Adoption, other_stream
-from efo_service.relay.log.consistency import lease_problems, stream_of_leases
-from efo_service.relay.log.inspection import TopicState, Verification
 from efo_service.relay.object_store.url import is_url, log_root
-from efo_service.relay.readable import ReadableLog, open_readable
 from efo_service.times import parse_time
 
 _ASK_SECONDS: Final = 10.0

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 
 from efo.errors import EfoError
 from efo_service.demo.load import number_of, partition_key
-from efo_service.relay.log.catalog import read_catalog, topics
-from efo_service.relay.log.segments import list_segments, read_segment
+from efo_service.log.catalog import read_catalog, topics
+from efo_service.log.segments import list_segments, read_segment
 
 
 class FoundRecord(NamedTuple):

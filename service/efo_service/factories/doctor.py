@@ -155,7 +155,7 @@ def _streams_of_topics(settings: Settings) -> dict[str, float]:
     if not topics:
         return {}
     try:
-        from efo_service.relay.readable import open_readable  # noqa: PLC0415 - pyarrow is slow to import
+        from efo_service.log.readable import open_readable  # noqa: PLC0415 - pyarrow is slow to import
     except ModuleNotFoundError as error:
         if missing_in(error) is None:
             raise

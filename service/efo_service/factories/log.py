@@ -16,13 +16,13 @@ from opentelemetry.metrics import MeterProvider
 from efo.exception_groups import collapse_groups
 from efo_service.config.relay import RelaySettings
 from efo_service.config.settings import Settings
+from efo_service.log.consistency import check_topic
+from efo_service.log.maintenance import LogMaintenance, MaintenanceReport
+from efo_service.log.retention import RetentionRules
+from efo_service.log.sink import LOCK_TIMEOUT, LogSink
+from efo_service.log.state import LogState, disk_of
 from efo_service.relay.destination import Destination, SinkReports, SinkRetries
 from efo_service.relay.errors import SinkError, SinkFullError, SinkUnavailableError
-from efo_service.relay.log.consistency import check_topic
-from efo_service.relay.log.maintenance import LogMaintenance, MaintenanceReport
-from efo_service.relay.log.retention import RetentionRules
-from efo_service.relay.log.sink import LOCK_TIMEOUT, LogSink
-from efo_service.relay.log.state import LogState, disk_of
 from efo_service.relay.mapping import Extractor
 
 RETRIES: Final = SinkRetries(

@@ -14,15 +14,15 @@ from opentelemetry.metrics import MeterProvider
 
 from efo_service.config.settings import Settings
 from efo_service.factories.log import maintained, retention_rules
+from efo_service.log.catalog import check_topic_name
+from efo_service.log.objects import keys
+from efo_service.log.objects.consistency import check_topic
+from efo_service.log.objects.maintenance import ObjectLogMaintenance
+from efo_service.log.objects.sink import ObjectLogSink
+from efo_service.log.state import LogState
 from efo_service.relay import doubt
 from efo_service.relay.destination import Destination, SinkReports, SinkRetries, repeated
-from efo_service.relay.log.catalog import check_topic_name
-from efo_service.relay.log.state import LogState
 from efo_service.relay.mapping import Extractor
-from efo_service.relay.object_log import keys
-from efo_service.relay.object_log.consistency import check_topic
-from efo_service.relay.object_log.maintenance import ObjectLogMaintenance
-from efo_service.relay.object_log.sink import ObjectLogSink
 from efo_service.relay.object_store.measured import MeasuredStore
 from efo_service.relay.object_store.probe import StoreProbe, probe
 from efo_service.relay.object_store.remote import open_store

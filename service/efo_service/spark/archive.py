@@ -15,7 +15,7 @@ from typing import Final
 
 from efo.errors import EfoError
 from efo.model import Record
-from efo_service.relay.log.partition_writer import open_partition
+from efo_service.log.partition_writer import open_partition
 from efo_service.spark.java import find_java
 from efo_service.spark.pipeline.pipeline import run_in_session
 from efo_service.spark.pipeline.settings import PipelineSettings

@@ -11,7 +11,7 @@ from efo.testing.faults import Refuse
 from efo.testing.faults.script import When
 from efo_service.cli import call
 from efo_service.exit_codes import Exit
-from efo_service.relay.log.partition_writer import open_partition
+from efo_service.log.partition_writer import open_partition
 from tests.environment import use_fake
 
 SLOW_MACHINE = ("--timeout", "60")

@@ -15,9 +15,9 @@ from efo.leases.stores.sqlite.store import SqliteLeaseStore
 from efo.model import Checkpoint, Lease, Record
 from efo_service.cli import call
 from efo_service.exit_codes import Exit
-from efo_service.relay.log.partition_writer import open_partition
-from efo_service.relay.log.reader_offsets import commit_reader
-from efo_service.relay.log.segments import SCHEMA, list_segments
+from efo_service.log.partition_writer import open_partition
+from efo_service.log.reader_offsets import commit_reader
+from efo_service.log.segments import SCHEMA, list_segments
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ import pytest
 
 from efo_service.cli import call
 from efo_service.exit_codes import Exit
-from efo_service.relay.object_log import readable
+from efo_service.log.objects import readable
 from efo_service.relay.object_store.url import log_root
-from tests.efo_service.relay.object_log.logs import SHARD, Log
+from tests.efo_service.log.objects.logs import SHARD, Log
 
 URL = "s3://logs/efo"
 

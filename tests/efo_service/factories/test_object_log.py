@@ -18,7 +18,7 @@ from efo_service.relay import doubt
 from efo_service.relay.errors import LogError, LogOwnerError, StoreDeniedError, StoreUnavailableError, StoreUnfitError
 from efo_service.relay.object_store.memory import MemoryStore
 from efo_service.relay.object_store.store import Version
-from tests.efo_service.relay.object_log.logs import SHARD, STREAM, Log, make_records
+from tests.efo_service.log.objects.logs import SHARD, STREAM, Log, make_records
 from tests.efo_service.relay.relaying import relay_all
 
 

@@ -21,11 +21,11 @@ from efo.events import RecordDeadLettered, RecordSkipped, SinkRecovered
 from efo.model import Batch, Record
 from efo_service.config.settings import Settings
 from efo_service.factories.sinks import SYSTEMS, _Reports, open_sink
+from efo_service.log.reader_offsets import commit_reader
+from efo_service.log.segments import list_segments
+from efo_service.log.sink import LogSink
 from efo_service.relay.destination import Destination, SinkRetries
 from efo_service.relay.errors import LogIncompleteError, RecordRefusedError, SinkFullError, SinkUnavailableError
-from efo_service.relay.log.reader_offsets import commit_reader
-from efo_service.relay.log.segments import list_segments
-from efo_service.relay.log.sink import LogSink
 from efo_service.relay.measured import SinkMeter
 from efo_service.relay.plugins import BUILT_IN
 from efo_service.relay.relay import relay_shard

@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from efo_service.log.objects.catalog import read_catalog
+from efo_service.log.objects.partition import Partition
+from efo_service.log.objects.sink import ObjectLogSink
+from efo_service.log.segments import list_segments, read_segment
+from efo_service.log.sink import LogSink
 from efo_service.relay.jsonlines import open_json_lines
 from efo_service.relay.kafka.options import KafkaOptions
 from efo_service.relay.kafka.sink import open_kafka
-from efo_service.relay.log.segments import list_segments, read_segment
-from efo_service.relay.log.sink import LogSink
 from efo_service.relay.mapping import Header, Message
-from efo_service.relay.object_log.catalog import read_catalog
-from efo_service.relay.object_log.partition import Partition
-from efo_service.relay.object_log.sink import ObjectLogSink
 from efo_service.relay.object_store.memory import MemoryStore
 from efo_service.relay.sink import Sink
 from proofs.local_servers.kafka import read_topic, serve_kafka

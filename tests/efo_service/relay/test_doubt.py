@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from efo_service.log.objects.catalog import read_catalog
+from efo_service.log.objects.consistency import check_topic
+from efo_service.log.objects.reader_offsets import read_readers
 from efo_service.relay.doubt import READS, SECONDS, Doubt, is_doubtful
 from efo_service.relay.errors import (
     LogError,
@@ -19,10 +22,7 @@ from efo_service.relay.errors import (
     StoreUnfitError,
     TopicNotFoundError,
 )
-from efo_service.relay.object_log.catalog import read_catalog
-from efo_service.relay.object_log.consistency import check_topic
-from efo_service.relay.object_log.reader_offsets import read_readers
-from tests.efo_service.relay.object_log.logs import STREAM, TOPIC, Log
+from tests.efo_service.log.objects.logs import STREAM, TOPIC, Log
 
 PAGE = b"<html><body>Sign in to the network</body></html>"
 

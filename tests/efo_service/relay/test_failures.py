@@ -8,9 +8,9 @@ import pytest
 
 from efo.errors import ConfigurationError, EfoError, IsolateShardError
 from efo.model import Record
+from efo_service.log.sink import LogSink
 from efo_service.relay.errors import RecordRefusedError, SinkDefectError, SinkError, SinkFencedError, SinkFullError
 from efo_service.relay.failures import isolating
-from efo_service.relay.log.sink import LogSink
 from efo_service.relay.relay import relay_shard
 from tests.efo_service.relay.relaying import ListedShard, to
 

@@ -11,20 +11,20 @@ import pytest
 
 from efo.errors import StreamRecreatedError
 from efo.model import Checkpoint
+from efo_service.log.catalog import other_stream
+from efo_service.log.export import export
+from efo_service.log.local_log import LocalLog
+from efo_service.log.maintenance import LogMaintenance
+from efo_service.log.objects import keys, maintenance as object_maintenance
+from efo_service.log.objects.readable import ObjectLog
+from efo_service.log.objects.sink import ObjectLogSink
+from efo_service.log.readable import ReadableLog
+from efo_service.log.retention import RetentionRules
+from efo_service.log.segments import FORMAT_VERSION
+from efo_service.log.sink import LogSink
 from efo_service.relay.errors import LogIncompleteError, LogOwnerError, SinkLockedError
-from efo_service.relay.export import export
-from efo_service.relay.log.catalog import other_stream
-from efo_service.relay.log.maintenance import LogMaintenance
-from efo_service.relay.log.readable import LocalLog
-from efo_service.relay.log.retention import RetentionRules
-from efo_service.relay.log.segments import FORMAT_VERSION
-from efo_service.relay.log.sink import LogSink
-from efo_service.relay.object_log import keys, maintenance as object_maintenance
-from efo_service.relay.object_log.readable import ObjectLog
-from efo_service.relay.object_log.sink import ObjectLogSink
 from efo_service.relay.object_store.memory import MemoryStore
 from efo_service.relay.object_store.url import parse_url
-from efo_service.relay.readable import ReadableLog
 from efo_service.relay.sink import Sink
 from tests.efo_service.relay.relaying import commit
 

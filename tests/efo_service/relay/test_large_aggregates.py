@@ -17,9 +17,9 @@ from efo.events import Event
 from efo.model import MAX_HASH_KEY, Batch, Checkpoint, Record
 from efo.protocol.aggregate_message import serialize
 from efo.protocol.aggregation import MAGIC, AggregateMode
+from efo_service.log.columns import arrow
+from efo_service.log.sink import LogSink
 from efo_service.relay.jsonlines import open_json_lines
-from efo_service.relay.log.columns import arrow
-from efo_service.relay.log.sink import LogSink
 from efo_service.relay.relay import COMMIT_BYTES, relay_shard
 from tests.efo_service.relay.relaying import to
 

@@ -14,11 +14,11 @@ from trio.testing import wait_all_tasks_blocked
 
 from efo.health import Overdue
 from efo.model import Batch, Checkpoint, checkpoint_of
+from efo_service.log.segments import list_segments, read_segment
+from efo_service.log.sink import LogSink
 from efo_service.relay import relay
 from efo_service.relay.destination import SinkRetries
 from efo_service.relay.errors import LogIncompleteError, RecordRefusedError, SinkDefectError, SinkError, SinkFullError
-from efo_service.relay.log.segments import list_segments, read_segment
-from efo_service.relay.log.sink import LogSink
 from efo_service.relay.relay import MAX_COMMITS_PER_SECOND, MAX_DELAY, CommitPace
 from efo_service.relay.room import Room
 from efo_service.relay.sink import Part

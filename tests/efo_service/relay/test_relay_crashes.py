@@ -15,7 +15,7 @@ from efo_service.relay.destination import Destination, SinkRetries
 from efo_service.relay.errors import SinkError, SinkFencedError, SinkFullError, SinkUnavailableError
 from efo_service.relay.relay import CommitPace, relay_shard
 from efo_service.relay.sink import Part
-from tests.efo_service.relay.conftest import FIRST, SHARD, STREAM
+from tests.efo_service.conftest import FIRST, SHARD, STREAM
 from tests.efo_service.relay.relaying import Reports
 
 RETRIES = SinkRetries(seconds=5.0, initial=0.01, limit=0.5)

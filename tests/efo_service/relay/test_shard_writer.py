@@ -24,7 +24,7 @@ from efo_service.relay.errors import (
 from efo_service.relay.relay import CommitPace, relay_shard
 from efo_service.relay.shard_writer import CLOSE_SECONDS, ShardWriter
 from efo_service.relay.sink import Part
-from tests.efo_service.relay.conftest import SHARD, STREAM
+from tests.efo_service.conftest import SHARD, STREAM
 from tests.efo_service.relay.relaying import ListedShard, Reports, relay_all
 
 

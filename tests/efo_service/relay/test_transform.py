@@ -10,10 +10,10 @@ import pytest
 from efo.consumer.age_limits import AgeLimits
 from efo.errors import ConfigurationError
 from efo.model import Record, checkpoint_of
+from efo_service.log.sink import LogSink
 from efo_service.relay.destination import Destination, SkippingSink
 from efo_service.relay.errors import RecordRefusedError
 from efo_service.relay.jsonlines import open_json_lines
-from efo_service.relay.log.sink import LogSink
 from efo_service.relay.relay import relay_shard
 from efo_service.relay.transform import ROUTE_TAG, Failed, Transform, load_transform, unrouted
 from tests.efo_service.relay.all_sinks import read_log

@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from efo.model import Checkpoint, checkpoint_of
+from efo_service.log.catalog import allocate_partition
+from efo_service.log.sink import LogSink
 from efo_service.relay.destination import Destination, SkippingSink
 from efo_service.relay.errors import LogIncompleteError, RecordRefusedError, SinkError, SinkOrderError
 from efo_service.relay.jsonlines import open_json_lines
-from efo_service.relay.log.catalog import allocate_partition
-from efo_service.relay.log.sink import LogSink
 from efo_service.relay.write_buffer import WriteBuffer
 from tests.efo_service.relay.all_sinks import read_log
 from tests.efo_service.relay.relaying import ONCE, Reports, relay_all, to

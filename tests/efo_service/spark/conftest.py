@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from efo.model import Record
-from efo_service.relay.log.catalog import read_catalog
-from efo_service.relay.log.partition_writer import open_partition
-from efo_service.relay.log.segments import list_segments, read_segment
+from efo_service.log.catalog import read_catalog
+from efo_service.log.partition_writer import open_partition
+from efo_service.log.segments import list_segments, read_segment
 from efo_service.spark.pipeline.pipeline import MAX_RETRIES, WORKER_TIMEOUT
 from efo_service.spark.session import spark_session
 from proofs.e2e.kafka.broker import AVRO_MODULE

@@ -18,7 +18,7 @@ from efo.errors import ConfigurationError, ResourceNotFoundError
 from efo.kinesis.aws.client import open_kinesis
 from efo.testing import FakeSettings
 from efo.testing.thread import FakeKinesisThread
-from efo_service.relay.log.partition_writer import open_partition
+from efo_service.log.partition_writer import open_partition
 from efo_service.spark.source.options import COLUMNS
 from efo_service.spark_kinesis.data_source import KinesisDataSource, KinesisStreamReader
 from proofs.local_servers.object_stores import BUCKET, ENVIRONMENT, running, serve_versitygw

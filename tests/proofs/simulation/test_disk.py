@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from efo.model import Checkpoint, Record
+from efo_service.log.maintenance import LogMaintenance
+from efo_service.log.partition_writer import PartitionWriter, open_partition
+from efo_service.log.retention import RetentionRules
+from efo_service.log.segments import read_parts
 from efo_service.relay import storage
 from efo_service.relay.errors import SinkError, SinkFencedError, SinkFullError, SinkLockedError
-from efo_service.relay.log.maintenance import LogMaintenance
-from efo_service.relay.log.partition_writer import PartitionWriter, open_partition
-from efo_service.relay.log.retention import RetentionRules
-from efo_service.relay.log.segments import read_parts
 from proofs.simulation.disk import Disk, DiskFaults, DiskView, ProcessKilled
 
 NOW = 1_700_000_000.0

@@ -7,7 +7,7 @@ from itertools import chain, count, islice
 
 import pytest
 
-from efo_service.relay.log import catalog, segments
+from efo_service.log import catalog, segments
 from proofs.simulation.disk import DiskPath
 from proofs.simulation.plan import plan
 from proofs.simulation.run import run

@@ -6,8 +6,8 @@ from contextlib import suppress
 
 import pytest
 
+from efo_service.log import consistency, segments
 from efo_service.relay.errors import LogOwnerError
-from efo_service.relay.log import consistency, segments
 from proofs.simulation.rot import RottingLog
 
 

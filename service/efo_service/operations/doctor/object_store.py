@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
+from efo_service.log.objects import keys
+from efo_service.log.objects.catalog import read_catalog
+from efo_service.log.objects.consistency import check_topic
 from efo_service.operations.doctor.endpoint import through
 from efo_service.operations.doctor.machine import in_thread
 from efo_service.operations.doctor.outcomes import Outcome, failed, passed
 from efo_service.operations.doctor.running import Check
 from efo_service.relay.errors import LogOwnerError, TopicNotFoundError
-from efo_service.relay.object_log import keys
-from efo_service.relay.object_log.catalog import read_catalog
-from efo_service.relay.object_log.consistency import check_topic
 from efo_service.relay.object_store.probe import probe
 from efo_service.relay.object_store.remote import open_store
 from efo_service.relay.object_store.store import Store

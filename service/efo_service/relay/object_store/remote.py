@@ -1,7 +1,7 @@
 """A real object store, through obstore: Amazon S3 and what speaks its protocol, Google Cloud Storage, Azure Blob.
 
 obstore never repeats a request here. It would repeat a write whose answer was lost, and then report that the object
-exists, which is true and misleads. Whoever writes looks first (efo_service.relay.object_log.writer), and waits longer.
+exists, which is true and misleads. Whoever writes looks first (efo_service.log.objects.writer), and waits longer.
 All calls block, and release Python's lock meanwhile.
 """
 

@@ -21,8 +21,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from efo_service.log.readable import ReadableLog, open_readable
 from efo_service.relay.errors import LogError, SinkError, TopicNotFoundError
-from efo_service.relay.readable import ReadableLog, open_readable
 from efo_service.spark.errors import SparkError, reason, spark_errors
 from efo_service.spark.pipeline.progress import PipelineResult, Progress, ProgressReporter
 from efo_service.spark.pipeline.queries import make_frames, start_query

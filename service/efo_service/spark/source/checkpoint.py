@@ -10,7 +10,7 @@ import json
 from typing import Any, Final
 
 from efo.errors import ConfigurationError
-from efo_service.relay.log.catalog import is_topic_name
+from efo_service.log.catalog import is_topic_name
 from efo_service.spark.source.offsets import TopicPartition, from_json
 from efo_service.spark.source.subscription import TopicSelection
 

@@ -21,8 +21,8 @@ from pyspark.sql.types import (
 )
 
 from efo.errors import ConfigurationError
-from efo_service.relay.log.columns.positions import POSITION
-from efo_service.relay.log.segments import SCHEMA
+from efo_service.log.columns.positions import POSITION
+from efo_service.log.segments import SCHEMA
 from efo_service.spark.errors import one_line_errors
 from efo_service.spark.source import catalog_table
 from efo_service.spark.source.shipping import Shipped

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Final
 
 from efo.errors import ConfigurationError
+from efo_service.log.columns.positions import POSITION
+from efo_service.log.local_log import LocalLog
+from efo_service.log.readable import ReadableLog, open_readable
+from efo_service.log.reader_offsets import check_reader
+from efo_service.log.segments import SCHEMA
 from efo_service.relay.files import whole_number
-from efo_service.relay.log.columns.positions import POSITION
-from efo_service.relay.log.readable import LocalLog
-from efo_service.relay.log.reader_offsets import check_reader
-from efo_service.relay.log.segments import SCHEMA
 from efo_service.relay.object_store.url import StoreUrl, log_root
-from efo_service.relay.readable import ReadableLog, open_readable
 from efo_service.spark.source import subscription
 from efo_service.spark.source.bounds import (
     ENDING,
@@ -81,7 +81,7 @@ class Options:
     `min_rows` wait. `tasks`: the least number of tasks of a batch, None for one for each core. `task_rows`: most
     records of a task. `columns`: what is read of a record. `filters`: Spark
     pushes filters down. `fail_on_data_loss`: missing records are an error.
-    `reader`: the name under which a query saves its reader offsets (efo_service.relay.log.reader_offsets).
+    `reader`: the name under which a query saves its reader offsets (efo_service.log.reader_offsets).
     """
 
     log: ReadableLog

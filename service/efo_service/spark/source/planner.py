@@ -14,10 +14,10 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from efo.errors import ConfigurationError
+from efo_service.log.catalog import Catalog
+from efo_service.log.columns.positions import select
+from efo_service.log.consistency import refuse
 from efo_service.relay.errors import TopicNotFoundError
-from efo_service.relay.log.catalog import Catalog
-from efo_service.relay.log.columns.positions import select
-from efo_service.relay.log.consistency import refuse
 from efo_service.spark.errors import one_line_errors
 from efo_service.spark.source.bounds import EARLIEST, LATEST, AtTime, OffsetBound
 from efo_service.spark.source.offsets import Range, TopicPartition, split_ranges, task_rows

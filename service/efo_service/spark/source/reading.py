@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from efo_service.log.readable import ReadableLog
+from efo_service.log.reading import sized
 from efo_service.relay.errors import LogIncompleteError
-from efo_service.relay.readable import ReadableLog
-from efo_service.relay.reading import sized
 from efo_service.spark.source.offsets import Range
 
 logger = logging.getLogger(__name__)

@@ -6,10 +6,10 @@ import pytest
 
 from efo.model import Record
 from efo_service.exit_codes import Exit
+from efo_service.log.partition_writer import open_partition
 from efo_service.operations.doctor import files
 from efo_service.operations.doctor.files import by_whom, holders, jsonl_check, lock_holders, log_checks
 from efo_service.operations.doctor.running import run_checks
-from efo_service.relay.log.partition_writer import open_partition
 from efo_service.relay.storage import lock
 
 SHARD = "shardId-000000000000"

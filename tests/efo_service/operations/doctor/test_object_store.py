@@ -7,7 +7,7 @@ from efo_service.operations.doctor.running import run_checks
 from efo_service.relay.object_store.memory import MemoryStore
 from efo_service.relay.object_store.store import Version
 from efo_service.relay.object_store.url import parse_url
-from tests.efo_service.relay.object_log.logs import Log
+from tests.efo_service.log.objects.logs import Log
 
 URL = parse_url("s3://logs/efo")
 

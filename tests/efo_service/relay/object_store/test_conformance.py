@@ -9,15 +9,15 @@ from contextlib import suppress
 
 import pytest
 
+from efo_service.log.objects import keys
 from efo_service.relay.errors import SinkError, SinkFencedError
-from efo_service.relay.object_log import keys
 from efo_service.relay.object_store.memory import MemoryStore
 from efo_service.relay.object_store.probe import probe
 from efo_service.relay.object_store.remote import open_store
 from efo_service.relay.object_store.store import ChangedError, ExistsError, Listed, Store, UnchangedError, Version
 from efo_service.relay.object_store.url import parse_url
 from proofs.local_servers.object_stores import BUCKET, ENVIRONMENT, SERVERS, running
-from tests.efo_service.relay.object_log.logs import Log, make_records, prepare
+from tests.efo_service.log.objects.logs import Log, make_records, prepare
 
 
 @pytest.fixture(params=["memory", *SERVERS])

@@ -15,9 +15,9 @@ import pytest
 from py4j.protocol import Py4JError
 
 from efo.errors import ConfigurationError
+from efo_service.log.reader_offsets import read_readers
+from efo_service.log.segments import list_segments
 from efo_service.relay.errors import TopicNotFoundError
-from efo_service.relay.log.reader_offsets import read_readers
-from efo_service.relay.log.segments import list_segments
 from efo_service.spark.errors import JavaMissingError, SparkError
 from efo_service.spark.pipeline import pipeline
 from efo_service.spark.pipeline.decoding import Decoding

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from efo_service.log.objects.readable import ObjectLog
 from efo_service.relay.errors import StoreDeniedError
-from efo_service.relay.object_log.readable import ObjectLog
 from efo_service.relay.object_store.url import parse_url
 from efo_service.spark.pipeline import pipeline
 from efo_service.spark.pipeline.pipeline import STORE_POLL_SECONDS, _wait_for_topic
 from efo_service.spark.pipeline.settings import PipelineSettings
-from tests.efo_service.relay.object_log.logs import TOPIC, Log
+from tests.efo_service.log.objects.logs import TOPIC, Log
 
 URL = parse_url("s3://logs/efo")
 

@@ -5,12 +5,12 @@ import time
 
 import pytest
 
-from efo_service.relay.log.catalog import allocate_partition
-from efo_service.relay.log.compaction import FAN_IN, compact
-from efo_service.relay.log.maintenance import LogMaintenance
-from efo_service.relay.log.reader_offsets import read_readers
-from efo_service.relay.log.retention import RetentionRules
-from efo_service.relay.log.segments import list_segments
+from efo_service.log.catalog import allocate_partition
+from efo_service.log.compaction import FAN_IN, compact
+from efo_service.log.maintenance import LogMaintenance
+from efo_service.log.reader_offsets import read_readers
+from efo_service.log.retention import RetentionRules
+from efo_service.log.segments import list_segments
 from tests.efo_service.spark.conftest import retry_worker_timeouts
 
 pytestmark = pytest.mark.spark

@@ -13,11 +13,11 @@ import uuid
 
 import pytest
 
-from efo_service.relay.object_log.reader_offsets import read_readers
+from efo_service.log.objects.reader_offsets import read_readers
 from efo_service.relay.object_store.remote import open_store
 from efo_service.relay.object_store.url import parse_url
 from proofs.local_servers.object_stores import BUCKET, ENVIRONMENT, running, serve_versitygw
-from tests.efo_service.relay.object_log.logs import TOPIC, Log
+from tests.efo_service.log.objects.logs import TOPIC, Log
 
 pytestmark = pytest.mark.spark
 
@@ -26,7 +26,7 @@ import json, sys
 from efo_service.relay.object_store.remote import open_store
 from efo_service.relay.object_store.url import parse_url
 from efo_service.spark.session import spark_session
-from tests.efo_service.relay.object_log.logs import TOPIC, Log
+from tests.efo_service.log.objects.logs import TOPIC, Log
 from tests.efo_service.spark.conftest import retry_worker_timeouts
 
 url, options, directory = sys.argv[1], json.loads(sys.argv[2]), sys.argv[3]

@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 from efo.errors import ConfigurationError
-from efo_service.relay.log.readable import LocalLog
-from efo_service.relay.object_log.readable import ObjectLog
+from efo_service.log.local_log import LocalLog
+from efo_service.log.objects.readable import ObjectLog
 from efo_service.relay.object_store.url import parse_url
 from efo_service.spark.source.bounds import EARLIEST, LATEST, AtTime
 from efo_service.spark.source.offsets import TopicPartition

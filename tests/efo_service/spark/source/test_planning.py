@@ -17,8 +17,8 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from efo.errors import ConfigurationError
+from efo_service.log.segments import list_segments
 from efo_service.relay.errors import LogIncompleteError, LogOwnerError, SegmentMissingError
-from efo_service.relay.log.segments import list_segments
 from efo_service.spark.source import api
 from efo_service.spark.source.api import check_version
 from efo_service.spark.source.data_source import EfoDataSource, LogStreamReader

@@ -6,9 +6,9 @@ import logging
 
 import pytest
 
+from efo_service.log import reader_offsets
+from efo_service.log.reader_offsets import read_readers
 from efo_service.relay.errors import SinkFullError
-from efo_service.relay.log import reader_offsets
-from efo_service.relay.log.reader_offsets import read_readers
 from efo_service.spark.source.data_source import LogStreamReader
 from efo_service.spark.source.options import parse_options
 

@@ -2,10 +2,10 @@ import logging
 
 import pytest
 
+from efo_service.log.local_log import LocalLog
+from efo_service.log.reading import BATCH_ROWS
+from efo_service.log.segments import list_segments
 from efo_service.relay.errors import LogIncompleteError, LogOwnerError, SegmentCorruptError, SegmentMissingError
-from efo_service.relay.log.readable import LocalLog
-from efo_service.relay.log.segments import list_segments
-from efo_service.relay.reading import BATCH_ROWS
 from efo_service.spark.source.offsets import Range
 from efo_service.spark.source.reading import read_range
 
