@@ -7,9 +7,11 @@ its environment variable, the schema, and the pages.
 from __future__ import annotations
 
 from dataclasses import MISSING, Field, dataclass, field, fields
+from functools import wraps
 from typing import Any, Final, TypeVar
 
 from efo.checks import check_count, check_number, check_type, shown
+from efo.deprecations import with_new_names
 from efo.errors import ConfigurationError
 
 _T = TypeVar("_T")
@@ -99,11 +101,18 @@ def check_settings(value: Any) -> None:
 
 
 def documented(kind: type[_T]) -> type[_T]:
-    """Append what each setting means to the docstring of their dataclass."""
+    """Append what each setting means to the docstring of their dataclass, which also takes former names of settings."""
     lines = [
         f"`{one.name}` ({default_of(one)!r}): {definition.sentence}"
         for one in fields(kind)  # type: ignore[arg-type] # it is a dataclass
         if (definition := definition_of(one)) is not None
     ]
     kind.__doc__ = "\n".join([f"{kind.__doc__}\n", *lines])
+    init: Any = kind.__init__
+
+    @wraps(init)
+    def with_former_names(self: Any, **settings: Any) -> None:
+        init(self, **with_new_names(kind.__name__, settings))
+
+    kind.__init__ = with_former_names  # type: ignore[method-assign]
     return kind

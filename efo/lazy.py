@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
+from efo.deprecations import RENAMED, renamed_object
+
 if TYPE_CHECKING:
     from importlib.abc import ResourceLoader
 
@@ -22,6 +24,8 @@ def lazy_names(package: str) -> tuple[Callable[[str], object], Callable[[], list
 
     def get(name: str) -> object:
         if name not in origins:
+            if f"{package}.{name}" in RENAMED:
+                return renamed_object(f"{package}.{name}")
             raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name, obj=module)
         origin = origins[name]
         value = import_module(f"{origin}.{name}") if origin == package else getattr(import_module(origin), name)

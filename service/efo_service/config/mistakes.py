@@ -6,7 +6,6 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Final
 
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
@@ -16,13 +15,6 @@ from efo_service.config.settings import Settings
 from efo_service.config.streams import TABLE, variable_part
 
 _CREDENTIAL = re.compile(r"access_?key|secret|session_?token|password|credential", re.IGNORECASE)
-_RENAMED: Final[dict[tuple[str, ...], str]] = {
-    ("consumer", "give_up_seconds"): "unsubscribe_idle_seconds",
-    ("consumer", "park_faults"): 'on_service_error = "isolate"',
-    ("leases", "look_seconds"): "lease_scan_seconds",
-    ("relay", "upkeep_seconds"): "maintenance_seconds",
-}
-"""Settings of earlier releases, and what they are called now."""
 
 
 class Locations:
@@ -119,8 +111,6 @@ def _unknown(loc: Sequence[str]) -> str:
         return "credentials are not settings: remove them and use the AWS chain (environment, profile or role)"
     if len(loc) == 1:
         return f"unknown table{suggest(loc[0], Settings.model_fields)}"
-    if renamed := _RENAMED.get(tuple(loc)):
-        return f"this setting was renamed: write {renamed}"
     known: Mapping[str, FieldInfo] = Settings.model_fields
     for name in _tables(loc)[0]:
         section = _section(known, name)

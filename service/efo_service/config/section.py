@@ -22,11 +22,13 @@ from pydantic import (
     SecretStr,
     WithJsonSchema,
     field_validator,
+    model_validator,
 )
 from pydantic.fields import FieldInfo
 
 from efo.checks import is_clean, shown
 from efo.definitions import default_of, definition_of
+from efo.deprecations import with_new_names
 from efo.errors import ConfigurationError
 from efo.proxy import parse_proxy, without_credentials
 from efo.third_party_errors import reason_of
@@ -153,6 +155,14 @@ class Section(BaseModel):
     """One table of the file. Its docstring and the descriptions of its fields are the comments of efo.full.toml."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_new_names(cls, values: object) -> object:
+        try:
+            return with_new_names(cls.__name__, values) if isinstance(values, dict) else values
+        except ConfigurationError as error:
+            raise ValueError(str(error)) from None
 
     @field_validator("*", mode="after")
     @classmethod

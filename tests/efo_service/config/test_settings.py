@@ -97,10 +97,6 @@ WRONG = {
     "missing table": ("[service]", "[kinesis]: missing: write [kinesis] stream"),
     "missing key": ("[kinesis]", "[kinesis] stream: missing: write [kinesis] stream"),
     "short ARN": (f'[kinesis]\nstream = "{ARN[:-7]}"', "2: [kinesis] stream: 'arn:aws:kinesis:eu-west-1:"),
-    "renamed setting": (
-        '[kinesis]\nstream = "s"\n[consumer]\npark_faults = true',
-        "4: [consumer] park_faults: this setting was renamed: write on_service_error",
-    ),
     "consumer ARN": (f'[kinesis]\nstream = "{ARN}/consumer/c:1"', "is the ARN of a consumer: use the ARN or the name"),
     "tags that AWS refuses": (
         f'{STREAM}[consumer]\nconsumer_tags = {{ team = "a|b" }}',
