@@ -88,7 +88,7 @@ lock: $(UV) ## Update requirements/*.txt from pyproject.toml and *.in (ARGS=--up
 		--extra object-store -c requirements/dev.txt -o requirements/service.txt
 	$(COMPILE) pyproject.toml --extra service --extra kafka --extra postgres --extra redis --extra grpc \
 		--no-emit-package pyarrow -c requirements/dev.txt -o requirements/kafka.txt
-	$(COMPILE) pyproject.toml --extra service --extra spark --extra kafka --extra grpc --extra zstd --extra object-store \
+	$(COMPILE) pyproject.toml --extra service --extra cli --extra spark --extra kafka --extra grpc --extra zstd --extra object-store \
 		-c requirements/dev.txt -o requirements/spark.txt
 	$(COMPILE) pyproject.toml -c requirements/dev.txt -o requirements/base.txt
 	$(COMPILE) requirements/witnesses.in -o requirements/witnesses.txt

@@ -9,52 +9,19 @@ import signal
 import subprocess
 import sys
 import urllib.request
+from contextlib import contextmanager
 
 import pytest
 
 from efo.testing import FakeKinesisThread, FakeSettings
+from tests.paths import ROOT
 
-APPLICATION = """
-import asyncio
-from contextlib import asynccontextmanager
-
-import efo
-import efo.aio
-from fastapi import FastAPI, Request
-
-orders = []
-
-
-async def bill(record: efo.Record, _batch: efo.Batch) -> None:
-    await asyncio.sleep(0)
-    orders.append(record.data.decode())
-
-
-@asynccontextmanager
-async def lifespan(app: FastAPI):
-    async with efo.aio.open_consumer("orders", application="billing") as consumer:
-        billing = asyncio.create_task(consumer.run(efo.aio.Handler(record_handler=bill)))
-        yield {"consumer": consumer}
-        consumer.drain()
-        await billing
-    print("drained", flush=True)
-
-
-app = FastAPI(lifespan=lifespan)
-
-
-@app.get("/orders")
-async def get_orders(request: Request):
-    consumer = request.state.consumer
-    return {"orders": sorted(orders), "loop": type(asyncio.get_running_loop()).__module__,
-            "shards": len(consumer.status().shards)}
-"""
 CELLS = """
 import efo.sync
 got = []
 with efo.sync.open_consumer("orders", application="notebook", leases=efo.leases.MemoryLeaseStore()) as consumer:
     for batch in consumer:
-        got += [record.data.decode() for record in batch]
+        got += [record.partition_key for record in batch]
         consumer.ack(batch)
         if len(got) == 3:
             break
@@ -63,40 +30,62 @@ print(sorted(got), asyncio.get_running_loop().is_running())
 """
 
 
-@pytest.fixture(scope="module")
-def environment():
+@pytest.fixture
+def fake():
     with FakeKinesisThread(settings=FakeSettings(consumer_creating=0.0)) as fake:
         fake.create_stream("orders", shards=2)
-        fake.put_many("orders", [(f"customer-{n}", b"%d" % n) for n in range(3)])
-        yield {**os.environ, **fake.environment}
+        fake.put_many("orders", [(f"customer-{n}", b'{"customer": "c%d", "cents": 5}' % n) for n in range(3)])
+        yield fake
+
+
+@pytest.fixture
+def environment(fake):
+    return {**os.environ, **fake.environment}
+
+
+@contextmanager
+def serving(loop, environment, tmp_path):
+    """Serve the example, as its reader does; yield the process and its address."""
+    for module in ("fastapi", "uvicorn", loop):
+        pytest.importorskip(module)
+    command = [sys.executable, "-m", "uvicorn", "--app-dir", str(ROOT / "examples/fastapi"), "orders_api:app"]
+    command += ["--port", "0", "--loop", loop, "--no-access-log"]  # nobody reads the pipe while requests are made
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, **pipes) as process:
+        try:
+            running = re.compile(r"Uvicorn running on (http://127\.0\.0\.1:\d+)")
+            yield process, next(found[1] for line in process.stderr if (found := running.search(line)))
+        finally:
+            process.kill()
+
+
+def asked(url):
+    with urllib.request.urlopen(url, timeout=30) as response:  # noqa: S310 - of the server above
+        return json.load(response)
 
 
 @pytest.mark.e2e
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_fastapi_reads_in_its_lifespan(loop, environment, tmp_path):
-    for module in ("fastapi", "uvicorn", loop):
-        pytest.importorskip(module)
-    (tmp_path / "billing.py").write_text(APPLICATION)
-    command = [sys.executable, "-m", "uvicorn", "billing:app", "--port", "0", "--loop", loop]
-    command += ["--no-access-log"]  # nobody reads the pipe while the requests are made
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command, cwd=tmp_path, env=environment, **pipes) as process:
-        try:
-            running = re.compile(r"Uvicorn running on http://127\.0\.0\.1:(\d+)")
-            port = next(found[1] for line in process.stderr if (found := running.search(line)))
-            answer = {"orders": []}
-            while len(answer["orders"]) < 3:
-                with urllib.request.urlopen(f"http://127.0.0.1:{port}/orders", timeout=30) as response:
-                    answer = json.load(response)
-            process.send_signal(signal.SIGTERM)
-            output, error = process.communicate(timeout=60)
-        finally:
-            process.kill()
-    assert answer["orders"] == ["0", "1", "2"]
-    assert answer["loop"].partition(".")[0] == loop
-    assert answer["shards"] == 2
-    assert output.endswith("drained\n"), error
+    with serving(loop, environment, tmp_path) as (process, address):
+        while len(totals := asked(f"{address}/totals")) < 3:
+            pass
+        health = asked(f"{address}/healthz")
+        process.send_signal(signal.SIGTERM)
+        _, error = process.communicate(timeout=60)
+    assert totals == {"c0": 5, "c1": 5, "c2": 5}
+    assert health == {"failure": None, "shards": 2}
+    assert "Application shutdown complete" in error
     assert "Traceback" not in error
+
+
+@pytest.mark.e2e
+def test_a_consumer_that_fails_ends_the_application(fake, environment, tmp_path):
+    fake.put("orders", "customer-9", b"no order")
+    with serving("asyncio", environment, tmp_path) as (process, _):
+        _, error = process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert "JSONDecodeError" in error
 
 
 @pytest.mark.e2e
@@ -119,4 +108,4 @@ def test_a_notebook_cell_reads_without_await(environment):
     finally:
         client.stop_channels()
         manager.shutdown_kernel(now=True)
-    assert "['0', '1', '2'] True\n" in printed
+    assert "['customer-0', 'customer-1', 'customer-2'] True\n" in printed
