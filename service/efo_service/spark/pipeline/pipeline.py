@@ -7,7 +7,7 @@ It runs two or three queries (`queries`). Each has its own checkpoint, and Spark
     windows      counts per event-time window and key group, in <output>/windows
 
 Read a file sink's directory through Spark, or through the list of files in its `_spark_metadata`. A killed batch leaves
-uncommitted files beside the committed ones, and those are not in the list.
+uncommitted files beside the committed ones, and those are not in the list (docs/tables.md).
 
 A key group is the CRC-32 of the partition key modulo the number of groups: the same on every machine, and evenly
 distributed. A window is written once, when the watermark (the newest arrival so far minus `watermark_seconds`) has
@@ -25,9 +25,10 @@ from efo_service.log.readable import ReadableLog, open_readable
 from efo_service.relay.errors import LogError, SinkError, TopicNotFoundError
 from efo_service.spark.errors import SparkError, reason, spark_errors
 from efo_service.spark.pipeline.progress import PipelineResult, Progress, ProgressReporter
-from efo_service.spark.pipeline.queries import make_frames, start_query
+from efo_service.spark.pipeline.queries import PARTITIONS, make_frames, start_query
 from efo_service.spark.pipeline.settings import PipelineSettings
 from efo_service.spark.pipeline.versions import check_versions
+from efo_service.spark.pipeline.written_types import check_written_types
 from efo_service.spark.session import spark_session
 
 if TYPE_CHECKING:
@@ -89,7 +90,9 @@ def run_in_session(
     from efo_service.spark.pipeline.listener import listening  # noqa: PLC0415 - pyspark is slow to import and optional
 
     reporter = ProgressReporter(result, on_progress)
-    running = _RunningQueries(_retry_worker_timeouts(lambda: make_frames(spark, settings)), settings, on_progress, stop)
+    frames = _retry_worker_timeouts(lambda: make_frames(spark, settings))
+    check_written_types(spark, frames, settings, PARTITIONS)
+    running = _RunningQueries(frames, settings, on_progress, stop)
 
     def report_progress() -> None:
         for report in listener.take():

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 RECORD_ID: Final = ["shard_id", "sequence_number", "sub_sequence_number"]
 """The columns that identify a record within its stream, permanently (docs/sinks.md)."""
+PARTITIONS: Final = ("date", "hour")
+"""The columns of `records` by which its files are partitioned."""
 _HEADERS: Final = ("kinesis.shard", "kinesis.sequence", "kinesis.sub_sequence")
 
 
@@ -136,7 +138,7 @@ def start_query(frame: DataFrame, name: str, settings: PipelineSettings) -> Stre
     writer = observed.writeStream.format(settings.sink_format).queryName(name).outputMode("append")
     writer = writer.options(**settings.sink_options).option("checkpointLocation", settings.checkpoint_of(name))
     if name == "records":
-        writer = writer.partitionBy("date", "hour")
+        writer = writer.partitionBy(*PARTITIONS)
     if settings.available_now:
         writer = writer.trigger(availableNow=True)
     else:

@@ -5,12 +5,14 @@ import contextlib
 import gzip
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
 import zlib
 
+import pyarrow.parquet as pq
 import pytest
 from py4j.protocol import Py4JError
 
@@ -23,6 +25,7 @@ from efo_service.spark.pipeline import pipeline
 from efo_service.spark.pipeline.decoding import Decoding
 from efo_service.spark.pipeline.pipeline import MAX_RETRIES, _RunningQueries, run_in_session, run_pipeline
 from efo_service.spark.pipeline.settings import PipelineSettings
+from proofs.paths import ROOT
 
 START = 1_700_000_040  # the start of a minute
 
@@ -308,6 +311,7 @@ import sys
 from pathlib import Path
 from efo_service.spark.pipeline.pipeline import run_pipeline
 from efo_service.spark.pipeline.settings import PipelineSettings
+from proofs.paths import ROOT
 log, output, state = sys.argv[1:]
 settings = PipelineSettings(
     log=Path(log), topic="orders", output=output, checkpoint=state, max_records=500, available_now=True
@@ -317,7 +321,9 @@ run_pipeline(settings, on_progress=lambda report: print(report.get("query"), rep
 
 
 @pytest.mark.spark
-def test_a_killed_pipeline_resumes_without_loss_or_duplicates(log, run, written, tmp_path) -> None:
+def test_a_killed_pipeline_resumes_without_loss_or_duplicates_and_is_compacted(
+    spark, log, run, written, tmp_path
+) -> None:
     """SIGKILL ends Python and Java together, in the middle of a run with many micro-batches."""
     log.grow(0, 4000, at=START, step=0.1)
     log.grow(1, 4000, at=START, step=0.1)
@@ -335,6 +341,16 @@ def test_a_killed_pipeline_resumes_without_loss_or_duplicates(log, run, written,
     log.grow(0, 100, at=START + 500)
     run()
     assert written() == log.values
+    compact = re.search(r"```python\n(import datetime.*?)```", (ROOT / "docs" / "tables.md").read_text(), re.DOTALL)[1]
+    compact = compact.replace("2026, 1, 31", "2023, 11, 14").replace("var/parquet", str(tmp_path / "out"))
+    for _ in range(2):
+        exec(compact.replace("var/compacted", str(tmp_path / "compacted")), {"spark": spark})  # noqa: S102 - our own page
+    (file,) = (tmp_path / "compacted").glob("date=*/hour=*/*.parquet")
+    rows = pq.ParquetFile(file).read(["partition", "offset", "value"]).to_pylist()
+    assert sorted(row["value"].decode() for row in rows) == log.values
+    assert [(row["partition"], row["offset"]) for row in rows] == sorted(
+        (row["partition"], row["offset"]) for row in rows
+    )
 
 
 class JavaError(Py4JError):
