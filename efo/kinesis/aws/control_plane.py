@@ -86,15 +86,7 @@ class AwsControlPlane:
 
     async def describe_stream(self) -> StreamDescription:
         """Describe the stream (AWS: DescribeStreamSummary)."""
-        try:
-            response = await self._call("describe_stream_summary", **self._stream)
-        except ResourceNotFoundError as error:
-            raise ResourceNotFoundError(
-                error.code,
-                f"{error.message.rstrip('.')}; check its name, the region ({self._aiobotocore.region}) and whose "
-                "credentials these are, or create the stream",
-                status=error.status,
-            ) from error
+        response = await self._call_about_stream("describe_stream_summary")
         with _understood("DescribeStreamSummary"):
             summary = response["StreamDescriptionSummary"]
             return StreamDescription(
@@ -116,7 +108,7 @@ class AwsControlPlane:
 
     async def _list_shards(self, **options: object) -> Sequence[Shard]:
         """List shards, all pages. A NextToken must not be sent with a stream or a filter."""
-        response = await self._call("list_shards", **self._stream, **options)
+        response = await self._call_about_stream("list_shards", **options)
         shards: list[Shard] = []
         for _ in range(MAX_PAGES):
             with _understood("ListShards"):
@@ -126,6 +118,18 @@ class AwsControlPlane:
                 return shards
             response = await self._call("list_shards", NextToken=token)
         raise _endless("ListShards")
+
+    async def _call_about_stream(self, operation: str, **options: object) -> Mapping[str, Any]:
+        """Call; say what to do if there is no such stream, in the same words: a start makes two calls at once."""
+        try:
+            return await self._call(operation, **self._stream, **options)
+        except ResourceNotFoundError as error:
+            raise ResourceNotFoundError(
+                error.code,
+                f"{error.message.rstrip('.')}; check its name, the region ({self._aiobotocore.region}) and whose "
+                "credentials these are, or create the stream",
+                status=error.status,
+            ) from error
 
     async def shards_open_at(self, timestamp: float) -> frozenset[str]:
         """List the shards that were open at a time (AWS: ListShards, ShardFilter AT_TIMESTAMP)."""

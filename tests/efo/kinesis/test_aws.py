@@ -395,6 +395,8 @@ class TestTranslation:
 class ScriptedAiobotocore:
     """Returns these responses, and records its calls."""
 
+    region = "us-east-1"
+
     def __init__(self, *responses, date=None):
         self._responses = list(responses)
         self._date = date
@@ -500,6 +502,16 @@ class TestControlPlane:
         control, _ = reading(ResourceNotFoundError("ResourceNotFoundException", "no consumer"))
         with pytest.raises(ResourceNotFoundError, match="no consumer"):
             await control.describe_consumer(ARN, "app")
+
+    async def test_the_two_calls_of_a_start_say_the_same_of_a_stream_that_does_not_exist(self):
+        missing = ResourceNotFoundError("ResourceNotFoundException", "Stream orders not found.")
+        control, _ = reading(missing, missing)
+        messages = set()
+        for call in (control.describe_stream, control.list_shards):
+            with pytest.raises(ResourceNotFoundError, match="not found; check its name, the region") as caught:
+                await call()
+            messages.add(str(caught.value))
+        assert len(messages) == 1  # of failures that say the same, one is reported
 
     async def test_a_read_without_credentials_is_not_repeated(self):
         control, _ = reading(ConfigurationError("no usable AWS credentials"))

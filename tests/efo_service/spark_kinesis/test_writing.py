@@ -76,8 +76,9 @@ def test_a_record_that_is_not_stored_fails_the_task_with_their_number(fake) -> N
 
 
 def test_a_stream_that_does_not_exist_is_reported(fake) -> None:
-    with pytest.raises(ResourceNotFoundError, match="gone"):
+    with pytest.raises(ResourceNotFoundError, match="gone") as caught:
         write([("1", "a")], schema(data=STRING, key=STRING), stream="gone")
+    assert not hasattr(caught.value, "__notes__")  # it is reported once
 
 
 @pytest.mark.parametrize(
