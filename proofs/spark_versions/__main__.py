@@ -13,17 +13,20 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import MappingProxyType
 from typing import Any, Final
 
+from efo.testing import FakeKinesisThread, FakeSettings
 from efo_service.exit_codes import Exit
 from efo_service.spark.errors import JavaMissingError
 from efo_service.spark.java import find_java
 from proofs.e2e.command import progress
 from proofs.paths import ROOT, TOOLS
-from proofs.spark_versions.child import EVENTS, write_events
+from proofs.spark_versions.child import COPIES, EVENTS, write_events
 from proofs.spark_versions.verdict import judge
 
 NEWEST: Final = "4.3"
@@ -31,9 +34,19 @@ NEWEST: Final = "4.3"
 VERSIONS: Final = ("4.0", "4.1", "4.2", NEWEST)
 _MORE: Final = 400
 """Records that come while the query runs that is killed."""
+_PUT: Final = 4_000
+"""Records that the killed query puts: more than a shard takes in a second, so it is killed in the midst of a batch."""
 _PATIENCE: Final = 180.0
 
 Row = dict[str, Any]
+_PARTS: Final = ("parity", "kinesis", "kill", "sink", "pipeline")
+_REPEATED: Final = "put twice"
+"""A row of the part sink, which differs: how many records are in the stream twice."""
+_EXACT: Final = {
+    "kill": {f"after a kill: {what}": EVENTS + _MORE for what in ("records", "different ones")},
+    "sink": {"after a kill of the sink: different ones": _PUT + _MORE, "after a kill of the sink: not read back": 0},
+}
+"""The rows of parts that kill: how many records there must be, on each version."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -42,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="make spark-versions", description=__doc__, epilog='example: make spark-versions ARGS="4.1 --only kinesis"'
     )
     parser.add_argument("versions", nargs="*", help=f"some of {', '.join(VERSIONS)} (all); {NEWEST} always runs")
-    parser.add_argument("--only", nargs="+", default=["parity", "kinesis", "kill", "pipeline"], help="parts (all)")
+    parser.add_argument("--only", nargs="+", default=[*_PARTS], help="parts (all)")
     parsed = parser.parse_args(arguments)
     if unknown := [version for version in parsed.versions if version not in VERSIONS]:
         parser.error(f"unknown version {unknown[0]!r}: choose from {', '.join(VERSIONS)}")
@@ -56,30 +69,39 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with TemporaryDirectory(prefix="efo-spark-") as directory:
             found[version] = {}
             for part in parsed.only:
-                rows = _kill(version, Path(directory)) if part == "kill" else _run(version, part, Path(directory))
-                found[version].update(rows)
+                run = _KILLED.get(part) or partial(_run, part=part)
+                found[version].update(rows := run(version, directory=Path(directory)))
                 report(f"Spark {version}, {part}: {len(rows)} rows")
+    repeated = {version: rows.pop(_REPEATED, {}) for version, rows in found.items()}
     verdicts = judge(found, NEWEST)
     counts = Counter(verdict.result for verdict in verdicts)
     wrong = [verdict for verdict in verdicts if verdict.result == "wrong"]
     for verdict in wrong:
         report(f"wrong: Spark {verdict.version}, {verdict.row}: {verdict.did}")
-    is_exact = "kill" not in parsed.only or all(
-        rows.get(f"after a kill: {what}") == {"rows": EVENTS + _MORE}
-        for rows in found.values()
-        for what in ("records", "different ones")
-    )
-    if not is_exact:
-        report("wrong: not each record exactly once after a kill")
+    inexact = _inexact(found, parsed.only)
+    for each in inexact:
+        report(f"wrong: {each}")
     result = {
         "versions": versions,
         "rows": len(found[NEWEST]),
         "alike": counts["alike"],
         "refused_by_name": counts["refused_by_name"],
-        "wrong": len(wrong) + (not is_exact),
+        "put_twice": {version: row.get("rows") for version, row in repeated.items()},
+        "wrong": len(wrong) + len(inexact),
     }
     print(json.dumps(result))
     return 1 if result["wrong"] or not found[NEWEST] else 0
+
+
+def _inexact(found: Mapping[str, Mapping[str, Row]], parts: Sequence[str]) -> list[str]:
+    """Return what is not as it must be after kills."""
+    return [
+        f"Spark {version}, {row}: {rows.get(row)}, not {count}"
+        for part in parts
+        for row, count in _EXACT.get(part, {}).items()
+        for version, rows in found.items()
+        if rows.get(row) != {"rows": count}
+    ]
 
 
 def _missing(versions: Sequence[str]) -> str | None:
@@ -93,10 +115,15 @@ def _missing(versions: Sequence[str]) -> str | None:
     return None
 
 
-def _start(version: str, part: str, directory: Path) -> subprocess.Popen[str]:
-    """Start a part on this version, in a group of processes of its own; its PySpark goes before the installed one."""
+def _start(
+    version: str, part: str, directory: Path, more: Mapping[str, str] = MappingProxyType({})
+) -> subprocess.Popen[str]:
+    """Start a part on this version, in a group of processes of its own; its PySpark goes before the installed one.
+
+    `more`: environment variables.
+    """
     paths = [*([TOOLS / f"spark-{version}"] if version != NEWEST else []), ROOT]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))}
+    environment = {**os.environ, **more, "PYTHONPATH": os.pathsep.join(map(str, paths))}
     environment.pop("SPARK_HOME", None)
     command = [sys.executable, "-m", "proofs.spark_versions.child", part, str(directory)]
     with (directory / f"{part}.stderr").open("w") as errors:
@@ -111,8 +138,8 @@ def _start(version: str, part: str, directory: Path) -> subprocess.Popen[str]:
         )
 
 
-def _run(version: str, part: str, directory: Path) -> dict[str, Row]:
-    with _start(version, part, directory) as child:
+def _run(version: str, part: str, directory: Path, more: Mapping[str, str] = MappingProxyType({})) -> dict[str, Row]:
+    with _start(version, part, directory, more) as child:
         output, _ = child.communicate()
     if child.returncode:
         sys.stderr.write((directory / f"{part}.stderr").read_text()[-3000:])
@@ -123,17 +150,56 @@ def _kill(version: str, directory: Path) -> dict[str, Row]:
     """Kill a query while it writes what comes into the log, then let it go on, and return what it has written."""
     write_events(directory / "kill-log")
     with _start(version, "stream", directory) as child:
-        deadline = time.monotonic() + _PATIENCE
-        while not any((directory / "copy").glob("*.parquet")):
-            if child.poll() is not None or time.monotonic() > deadline:
-                os.killpg(child.pid, signal.SIGKILL)
-                return {}
-            time.sleep(0.05)
-        write_events(directory / "kill-log", EVENTS, _MORE)
-        time.sleep(0.5)
-        os.killpg(child.pid, signal.SIGKILL)
+        if not _killed(child, lambda: any((directory / "copy").glob("*.parquet")), then=_grow(directory / "kill-log")):
+            return {}
     return _run(version, "drain", directory)
 
+
+def _kill_sink(version: str, directory: Path) -> dict[str, Row]:
+    """Kill a query while it puts the log into a stream, let it go on, and read the stream back by the source.
+
+    What was put before the kill is put again: at least once.
+    """
+    write_events(directory / "put-log", 0, _PUT)
+    with FakeKinesisThread(settings=FakeSettings(consumer_creating=0.0, throttle_writes=True)) as fake:
+        fake.create_stream(COPIES)
+
+        def stored() -> list[bytes]:
+            return [record.data for shard in fake.records(COPIES).values() for record in shard]
+
+        with _start(version, "put", directory, fake.environment) as child:
+            if not _killed(child, lambda: bool(stored()), then=lambda: None):
+                return {}
+        _grow(directory / "put-log", _PUT)()
+        rows = _run(version, "put-rest", directory, fake.environment)
+        put = stored()
+    read = rows.pop("read back", {"values": []})["values"]
+    return {
+        _REPEATED: {"rows": len(put) - len(set(put))},
+        "after a kill of the sink: different ones": {"rows": len(set(put))},
+        "after a kill of the sink: not read back": {
+            "rows": sum((Counter(put) - Counter(map(str.encode, read))).values())
+        },
+    }
+
+
+def _grow(log: Path, start: int = EVENTS) -> Callable[[], None]:
+    return lambda: write_events(log, start, _MORE)
+
+
+def _killed(child: subprocess.Popen[str], is_time: Callable[[], bool], then: Callable[[], None]) -> bool:
+    """Wait until it is time, do something, and kill the child. Return whether it ran until then."""
+    deadline = time.monotonic() + _PATIENCE
+    while runs := (child.poll() is None and time.monotonic() < deadline):
+        if is_time():
+            then()
+            break
+        time.sleep(0.05)
+    os.killpg(child.pid, signal.SIGKILL)
+    return runs
+
+
+_KILLED: Final = {"kill": _kill, "sink": _kill_sink}
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -29,7 +29,8 @@ from proofs.spark_parity.run import Sources, reason
 EVENTS: Final = 300
 """The records of the pipeline, and of the query that is killed, at its start."""
 _STREAM: Final = "orders"
-_COPIES: Final = "copies"
+COPIES: Final = "copies"
+"""The stream into which records are written."""
 
 
 def main(part: str, directory: Path) -> None:
@@ -83,7 +84,7 @@ def kinesis(directory: Path) -> Iterator[tuple[str, dict[str, Any]]]:
                 "kinesis: maxOffsetsPerTrigger",
                 _did(lambda: _kinesis_run(spark, directory, maxOffsetsPerTrigger="20", checkpoint="limited")),
             )
-            fake.create_stream(_COPIES, shards=2)
+            fake.create_stream(COPIES, shards=2)
             yield "kinesis: a batch is written", _did(lambda: _written(spark, directory, fake, is_stream=False))
             yield "kinesis: a stream is written", _did(lambda: _written(spark, directory, fake, is_stream=True))
             yield "SQL: a table of efo is read", _did(lambda: _table(spark, directory))
@@ -96,16 +97,16 @@ def _written(spark: Any, directory: Path, fake: FakeKinesisThread, *, is_stream:
     options = {"subscribe": _STREAM, "startingOffsets": "earliest", "columns": "key,value"}
     writer = reader.format("efo").options(**options).load(str(directory / "kinesis-log"))
     if is_stream:
-        query = writer.writeStream.format("kinesis").option("stream", _COPIES)
+        query = writer.writeStream.format("kinesis").option("stream", COPIES)
         query = query.option("checkpointLocation", str(directory / "written")).trigger(availableNow=True)
         query.start().awaitTermination()
     else:
-        writer.write.format("kinesis").mode("append").option("stream", _COPIES).save()
+        writer.write.format("kinesis").mode("append").option("stream", COPIES).save()
     return _count(fake)
 
 
 def _count(fake: FakeKinesisThread) -> int:
-    return sum(len(records) for records in fake.records(_COPIES).values())
+    return sum(len(records) for records in fake.records(COPIES).values())
 
 
 def _table(spark: Any, directory: Path) -> int:
@@ -118,7 +119,7 @@ def _table(spark: Any, directory: Path) -> int:
 
 
 def _inserted(spark: Any, fake: FakeKinesisThread) -> int:
-    spark.sql(f"CREATE TABLE copies USING kinesis OPTIONS (stream '{_COPIES}', columns 'key,value')")
+    spark.sql(f"CREATE TABLE copies USING kinesis OPTIONS (stream '{COPIES}', columns 'key,value')")
     try:
         spark.sql("INSERT INTO copies SELECT CAST('k' AS BINARY), CAST(id AS BINARY) FROM range(20)")
         return _count(fake)
@@ -205,13 +206,45 @@ def drain(directory: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         yield "after a kill: different ones", {"rows": int(copied.select("offset").distinct().count())}
 
 
+def put(directory: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Put the log into a stream until it is killed; see `put_rest`."""
+    with spark_session("spark versions", quick=True) as spark:
+        _put(spark, directory).start().awaitTermination()
+    yield "killed", {"rows": 0}
+
+
+def put_rest(directory: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Go on where the killed query was, to the end. Yield what the source reads of the stream then."""
+    with spark_session("spark versions", quick=True) as spark:
+        for _ in range(2):  # see `drain`
+            query = _put(spark, directory).trigger(availableNow=True).start()
+            query.awaitTermination()
+        source = spark.read.format("kinesis").option("stream", COPIES).load(str(directory / "read-log"))
+        yield "read back", {"values": [row[0] for row in source.selectExpr("cast(value as string)").collect()]}
+
+
+def _put(spark: Any, directory: Path) -> Any:
+    frame = spark.readStream.format("efo").option("subscribe", "events").option("startingOffsets", "earliest")
+    frame = frame.option("columns", "key,value").load(str(directory / "put-log"))
+    writer = frame.writeStream.format("kinesis").option("stream", COPIES)
+    return writer.option("checkpointLocation", str(directory / "put-checkpoint"))
+
+
 def _copy(spark: Any, directory: Path) -> Any:
     frame = spark.readStream.format("efo").option("subscribe", "events").option("startingOffsets", "earliest")
     writer = frame.load(str(directory / "kill-log")).writeStream.format("parquet")
     return writer.option("checkpointLocation", str(directory / "copy-checkpoint"))
 
 
-PARTS: Final = {"parity": parity, "kinesis": kinesis, "pipeline": pipeline, "stream": stream, "drain": drain}
+PARTS: Final = {
+    "parity": parity,
+    "kinesis": kinesis,
+    "pipeline": pipeline,
+    "stream": stream,
+    "drain": drain,
+    "put": put,
+    "put-rest": put_rest,
+}
 
 if __name__ == "__main__":
     main(sys.argv[1], Path(sys.argv[2]))
