@@ -44,7 +44,11 @@ _REPEATED: Final = "put twice"
 """A row of the part sink, which differs: how many records are in the stream twice."""
 _EXACT: Final = {
     "kill": {f"after a kill: {what}": EVENTS + _MORE for what in ("records", "different ones")},
-    "sink": {"after a kill of the sink: different ones": _PUT + _MORE, "after a kill of the sink: not read back": 0},
+    "sink": {
+        "after a kill of the sink: rows in reports": _PUT + _MORE,
+        "after a kill of the sink: different ones": _PUT + _MORE,
+        "after a kill of the sink: not read back": 0,
+    },
 }
 """The rows of parts that kill: how many records there must be, on each version."""
 
@@ -174,7 +178,7 @@ def _kill_sink(version: str, directory: Path) -> dict[str, Row]:
         rows = _run(version, "put-rest", directory, fake.environment)
         put = stored()
     read = rows.pop("read back", {"values": []})["values"]
-    return {
+    return rows | {
         _REPEATED: {"rows": len(put) - len(set(put))},
         "after a kill of the sink: different ones": {"rows": len(set(put))},
         "after a kill of the sink: not read back": {
