@@ -18,6 +18,8 @@ from efo_service.log.objects import codec
 from tests.efo_service.log.objects.logs import Log, STREAM
 
 import pathlib, sys
+from efo_service.relay import doubt
+doubt.PAUSE = 0.0  # damage is read again at once
 directory = pathlib.Path(sys.argv[1])
 log = Log()
 writer = log.writer()
