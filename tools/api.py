@@ -188,7 +188,11 @@ class Api:
         for argument in every:
             if argument is None or argument.arg in _SELF:
                 continue
-            if argument.annotation is None:
+            unpacked = _unpacked(argument.annotation)
+            origin = None if unpacked is None else module.origin(unpacked)
+            if origin is not None:  # its fields are the arguments
+                self._check_fields(name, *origin)
+            elif argument.annotation is None:
                 name.untyped.append(f"{where}({argument.arg})")
             else:
                 self._check_type(name, module, argument.annotation)
@@ -197,6 +201,11 @@ class Api:
         elif node.name != "__init__":
             name.untyped.append(f"{where}()")
 
+    def _check_fields(self, name: Name, module_name: str, defined: str) -> None:
+        fields = module_of(module_name).definitions[defined]
+        if isinstance(fields, ast.ClassDef):
+            self._check_class(name, module_of(module_name), fields, name.name, "")
+
     def _check_type(self, name: Name, module: Module, annotation: ast.expr) -> None:
         for node in ast.walk(annotation):
             origin = module.origin(node.id) if isinstance(node, ast.Name) else None
@@ -204,6 +213,14 @@ class Api:
                 continue
             if f"{origin[0]}.{origin[1]}" not in name.unexported:
                 name.unexported.append(f"{origin[0]}.{origin[1]}")
+
+
+def _unpacked(annotation: ast.expr | None) -> str | None:
+    """Return the name of the TypedDict whose fields are the keyword arguments, None for another annotation."""
+    match annotation:
+        case ast.Subscript(value=ast.Name(id="Unpack"), slice=ast.Name(id=name)):
+            return name
+    return None
 
 
 def _inner(public: ModuleType) -> dict[str, tuple[str, str]]:

@@ -8,14 +8,16 @@ from typing import Any
 
 from efo.adapters.calls import ApplicationSide
 from efo.adapters.engine import Engine
-from efo.adapters.options import OpenOptions, ProducerOptions, Stream
 from efo.checks import shown
 from efo.consumer.consumer import Consumer
-from efo.consumer.opening import open_consumer
+from efo.consumer.opening import OpenOptions, open_consumer
 from efo.errors import ConfigurationError
 from efo.kinesis.client import KinesisClient
-from efo.producer.opening import open_producer
+from efo.producer.opening import ProducerOptions, open_producer
 from efo.producer.producer import Producer
+
+Stream = str | AbstractAsyncContextManager[KinesisClient]
+"""The name or the ARN of a stream; or what `efo.open_kinesis` returned, which the surface opens in its trio thread."""
 
 
 def consumer_engine(stream: Stream, options: OpenOptions, side: ApplicationSide) -> Engine[Consumer]:

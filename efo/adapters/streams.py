@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Required, TypedDict
 
 from efo.adapters.calls import ApplicationSide
 from efo.adapters.consumer import StreamConsumer
@@ -15,39 +14,13 @@ from efo.adapters.opening import check_stream
 from efo.checks import shown
 from efo.consumer.streams.config import StreamConfig, StreamLike as TrioStreamLike, StreamTracker, stream_config
 from efo.consumer.streams.consumer import MultiStreamConsumer, StreamStatus
-from efo.consumer.streams.leases import StreamLeases
-from efo.consumer.streams.opening import StreamObserver, open_streams
+from efo.consumer.streams.opening import StreamsOptions, open_streams
 from efo.errors import ConfigurationError
 from efo.kinesis.client import KinesisClient
-from efo.settings import ConsumerSettings, OnServiceError, PositionLike, UntilLike
-
-if TYPE_CHECKING:
-    from efo.telemetry.spans import OtelTracing
 
 StreamLike = str | StreamConfig | AbstractAsyncContextManager[KinesisClient]
 """A stream: its name or ARN; a StreamConfig of one of them; or what `efo.open_kinesis` returned, which the surface
 opens in its trio thread."""
-
-
-class StreamsOptions(TypedDict, total=False):
-    """The keyword arguments of `efo.open_streams`, whose docstring says what they mean."""
-
-    application: Required[str]
-    leases: StreamLeases
-    worker_id: str | None
-    initial_position: PositionLike | None
-    until: UntilLike | None
-    timeout: float | None
-    settings: ConsumerSettings | None
-    on_service_error: OnServiceError
-    refresh_interval: float
-    region: str | None
-    endpoint_url: str | None
-    ca_file: str | None
-    profile: str | None
-    proxy_url: str | None
-    observer: StreamObserver
-    tracing: OtelTracing | None
 
 
 class Clients:

@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Unpack
 
-from efo.adapters.opening import consumer_engine
-from efo.adapters.options import OpenOptions, Stream
+from efo.adapters.opening import Stream, consumer_engine
 from efo.aio.consumer import Consumer
 from efo.aio.handler import Handler
 from efo.aio.loop_side import LoopSide
 from efo.aio.session import open_engine
 from efo.consumer.handlers.handler import BatchHandler, Flush, RecordHandler
+from efo.consumer.opening import OpenOptions
 from efo.event_loops import require_asyncio
 from efo.protocol.failure import OnError
 

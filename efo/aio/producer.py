@@ -8,14 +8,14 @@ from contextlib import asynccontextmanager
 from typing import Any, Unpack
 
 from efo.adapters.delivery import AdaptedDelivery
-from efo.adapters.opening import producer_engine
-from efo.adapters.options import ProducerOptions, Stream
+from efo.adapters.opening import Stream, producer_engine
 from efo.adapters.producer import AdaptedProducer
 from efo.aio.loop_side import LoopSide
 from efo.aio.outcome import outcome_of
 from efo.aio.session import open_engine
 from efo.event_loops import require_asyncio
 from efo.producer.delivery import PutResult
+from efo.producer.opening import ProducerOptions
 from efo.producer.producer import ProducerRecord
 
 

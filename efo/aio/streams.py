@@ -7,13 +7,14 @@ from contextlib import asynccontextmanager
 from typing import Unpack
 
 from efo.adapters.calls import outside
-from efo.adapters.streams import Clients, StreamLike, StreamsOptions, streams_engine
+from efo.adapters.streams import Clients, StreamLike, streams_engine
 from efo.aio.consumer import MultiStreamConsumer
 from efo.aio.handler import Handler
 from efo.aio.loop_side import LoopSide
 from efo.aio.session import open_engine
 from efo.checks import check_async
 from efo.consumer.handlers.handler import BatchHandler, Flush, RecordHandler
+from efo.consumer.streams.opening import StreamsOptions
 from efo.event_loops import require_asyncio
 from efo.protocol.failure import OnError
 

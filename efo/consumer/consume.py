@@ -2,49 +2,28 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Unpack
 
 import trio
 
 from efo.consumer.consumer import Consumer
 from efo.consumer.handlers.handler import BatchHandler, Flush, Handler, RecordHandler
-from efo.consumer.opening import open_consumer
+from efo.consumer.opening import OpenOptions, open_consumer
 from efo.event_loops import require_trio
-from efo.events import Observer
 from efo.kinesis.client import KinesisClient
-from efo.leases.store import LeaseStore
 from efo.protocol.failure import OnError
-from efo.settings import ConsumerSettings, OnServiceError, PositionLike, UntilLike
-
-if TYPE_CHECKING:
-    from efo.telemetry.spans import OtelTracing
 
 
 async def consume(
     stream: str | KinesisClient,
     handler: BatchHandler | None = None,
     *,
-    application: str,
     record_handler: RecordHandler | None = None,
     on_error: OnError | None = None,
-    on_service_error: OnServiceError = "stop",
     flush: Flush | None = None,
     key_concurrency: int = 1,
-    initial_position: PositionLike | None = None,
-    until: UntilLike | None = None,
-    timeout: float | None = None,  # noqa: ASYNC109 - it drains, and cancels nothing
-    settings: ConsumerSettings | None = None,
-    leases: str | Path | LeaseStore = "efo-leases.sqlite",
-    worker_id: str | None = None,
-    region: str | None = None,
-    endpoint_url: str | None = None,
-    ca_file: str | None = None,
-    profile: str | None = None,
-    proxy_url: str | None = None,
-    observer: Observer | None = None,
-    tracing: OtelTracing | None = None,
     task_status: trio.TaskStatus[Consumer] = trio.TASK_STATUS_IGNORED,
+    **options: Unpack[OpenOptions],
 ) -> None:
     """Read a stream by enhanced fan-out and call a handler with each batch, until cancelled, drained or done.
 
@@ -83,24 +62,6 @@ async def consume(
         flush=flush,
         key_concurrency=key_concurrency,
     )
-    opening = open_consumer(
-        stream,
-        application=application,
-        leases=leases,
-        worker_id=worker_id,
-        initial_position=initial_position,
-        until=until,
-        timeout=timeout,
-        settings=settings,
-        on_service_error=on_service_error,
-        region=region,
-        endpoint_url=endpoint_url,
-        ca_file=ca_file,
-        profile=profile,
-        proxy_url=proxy_url,
-        observer=observer,
-        tracing=tracing,
-    )
-    async with opening as consumer:
+    async with open_consumer(stream, **options) as consumer:
         task_status.started(consumer)
         await consumer.run(reader)

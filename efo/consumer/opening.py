@@ -17,7 +17,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, get_args
+from typing import TYPE_CHECKING, Final, Required, Unpack, get_args
 
 import trio
 
@@ -31,7 +31,7 @@ from efo.errors import ConfigurationError, LeaseStoreUnavailableError
 from efo.event_loops import require_trio
 from efo.events import ConsumerOpened, Observer, StartDelayed, WorkerStarted
 from efo.exception_groups import collapse_groups, shorten_at_exit
-from efo.kinesis.client import KinesisClient
+from efo.kinesis.client import KinesisClient, StreamLocation
 from efo.kinesis.connection_pool import ConnectionPool
 from efo.kinesis.identity import StreamIdentity
 from efo.kinesis.opening import check_stream, open_client
@@ -65,6 +65,27 @@ LEASE_STORE_SECONDS: Final = 30.0
 """How long a start waits for a lease store that is unavailable."""
 
 
+class ReadingOptions(StreamLocation, total=False):
+    """The keyword arguments that `open_consumer` and `open_streams` have in common: `consume` says what they mean."""
+
+    application: Required[str]
+    worker_id: str | None
+    initial_position: PositionLike | None
+    until: UntilLike | None
+    timeout: float | None
+    settings: ConsumerSettings | None
+    on_service_error: OnServiceError
+    tracing: OtelTracing | None
+
+
+class OpenOptions(ReadingOptions, total=False):
+    """The keyword arguments of `open_consumer`, for those that pass them on."""
+
+    leases: str | Path | LeaseStore
+    observer: Observer | None
+    rng: random.Random | None
+
+
 @dataclass(frozen=True, slots=True)
 class SharedLimits:
     """What the consumers of several streams share: the subscribe budget, and the balance of their leases."""
@@ -85,27 +106,16 @@ async def open_consumer(
     timeout: float | None = None,  # noqa: ASYNC109 - it drains, and cancels nothing
     settings: ConsumerSettings | None = None,
     on_service_error: OnServiceError = "stop",
-    region: str | None = None,
-    endpoint_url: str | None = None,
-    ca_file: str | None = None,
-    profile: str | None = None,
-    proxy_url: str | None = None,
     observer: Observer | None = None,
     tracing: OtelTracing | None = None,
     rng: random.Random | None = None,
+    **where: Unpack[StreamLocation],
 ) -> AsyncIterator[Consumer]:
     """Open a consumer: register the fan-out consumer, wait until it is ACTIVE, open the lease store, take leases.
 
     The arguments are those of `consume`. `rng`: the source of jitter, for tests that must repeat. Leaving the context
     releases the leases. Raises EfoError.
     """
-    where = {
-        "region": region,
-        "endpoint_url": endpoint_url,
-        "ca_file": ca_file,
-        "profile": profile,
-        "proxy_url": proxy_url,
-    }
     require_trio("efo.open_consumer")
     settings = settings_from(settings, initial_position)
     end = check_ending(until, timeout)
@@ -123,8 +133,8 @@ async def open_consumer(
             worker_id=worker_id,
             settings=settings,
             on_service_error=on_service_error,
-            region=region,
-            proxy_url=proxy_url,
+            region=where.get("region"),
+            proxy_url=where.get("proxy_url"),
             observer=observer,
             tracing=tracing,
             rng=rng,

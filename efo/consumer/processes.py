@@ -20,7 +20,7 @@ from functools import partial
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, Unpack
 
 import trio
 
@@ -31,6 +31,8 @@ from efo.consumer.handlers.handler import BatchHandler, Flush, RecordHandler
 from efo.errors import ConfigurationError, EfoError
 from efo.events import Observer
 from efo.exception_groups import collapse_groups
+from efo.kinesis.client import StreamLocation
+from efo.kinesis.opening import check_location
 from efo.protocol.failure import OnError
 from efo.settings import ConsumerSettings, OnServiceError, PositionLike
 from efo.third_party_errors import reason_of
@@ -76,14 +78,10 @@ async def consume_in_processes(
     initial_position: PositionLike | None = None,
     settings: ConsumerSettings | None = None,
     leases: str | Path = "efo-leases.sqlite",
-    region: str | None = None,
-    endpoint_url: str | None = None,
-    ca_file: str | None = None,
-    profile: str | None = None,
-    proxy_url: str | None = None,
     observer: Observer | None = None,
     tracing: OtelTracing | None = None,
     task_status: trio.TaskStatus[WorkerProcesses] = trio.TASK_STATUS_IGNORED,
+    **where: Unpack[StreamLocation],
 ) -> None:
     """Read a stream as `consume` does, in several processes, so that it uses several cores.
 
@@ -99,6 +97,7 @@ async def consume_in_processes(
     """
     count = _count(processes)
     check_text("stream", stream, "the name or ARN of a stream")
+    check_location(where)
     settings = ConsumerSettings() if settings is None else settings
     check_type("settings", settings, ConsumerSettings, "a ConsumerSettings, or None")
     settings = replace(settings, subscribes_per_second=settings.subscribes_per_second / count)
@@ -115,13 +114,9 @@ async def consume_in_processes(
         "initial_position": initial_position,
         "settings": settings,
         "leases": leases,
-        "region": region,
-        "endpoint_url": endpoint_url,
-        "ca_file": ca_file,
-        "profile": profile,
-        "proxy_url": proxy_url,
         "observer": observer,
         "tracing": tracing,
+        **where,
     }
     for name, value in {"stream": stream, "handler": handler, **arguments}.items():
         _check_picklable(name, value)

@@ -1,9 +1,10 @@
-"""The client of one stream: everything that differs between AWS, another endpoint and a fake."""
+"""The client of one stream: everything that differs between AWS, another endpoint and a fake; and where a stream is."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import TypedDict
 
 from trio.abc import Stream
 
@@ -22,6 +23,20 @@ Sign = Callable[[str, bytes], Awaitable[Sequence[tuple[str, str]]]]
 Correct = Callable[[ServiceError, str | None], Awaitable[bool]]
 """Takes the error of a refused call, and the header `Date` of the refusal; returns whether it may succeed if it is
 signed again at once: with other credentials, or at the service's time."""
+
+
+class StreamLocation(TypedDict, total=False):
+    """Where a stream is: keyword arguments that all openers take. `open_kinesis` says more of them.
+
+    `region`: of AWS. `endpoint_url`: another endpoint than AWS's. `ca_file`: the certificate authorities to trust.
+    `profile`: of the AWS configuration. `proxy_url`: the HTTP proxy. None, or left out: as botocore finds it.
+    """
+
+    region: str | None
+    endpoint_url: str | None
+    ca_file: str | None
+    profile: str | None
+    proxy_url: str | None
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar, Unpack, overload
 
 import trio
 
@@ -19,7 +19,7 @@ from efo.errors import ConfigurationError, ProducerClosedError
 from efo.event_loops import require_trio
 from efo.events import Observer, ProducerOpened, ShardsListed
 from efo.exception_groups import collapse_groups, shorten_at_exit
-from efo.kinesis.client import KinesisClient
+from efo.kinesis.client import KinesisClient, StreamLocation
 from efo.kinesis.connection_pool import ConnectionPool
 from efo.kinesis.control_plane import ControlPlane
 from efo.kinesis.opening import check_stream, open_client
@@ -37,18 +37,23 @@ from efo.telemetry.log import LoggingObserver
 T = TypeVar("T")
 
 
+class ProducerOptions(StreamLocation, total=False):
+    """The keyword arguments of `open_producer`, for those that pass them on."""
+
+    serializer: Serializer[Any]
+    settings: ProducerSettings | None
+    observer: Observer | None
+    rng: random.Random | None
+
+
 @overload
 def open_producer(
     stream: str | KinesisClient,
     *,
     settings: ProducerSettings | None = None,
-    region: str | None = None,
-    endpoint_url: str | None = None,
-    ca_file: str | None = None,
-    profile: str | None = None,
-    proxy_url: str | None = None,
     observer: Observer | None = None,
     rng: random.Random | None = None,
+    **where: Unpack[StreamLocation],
 ) -> AbstractAsyncContextManager[Producer[bytes]]: ...
 
 
@@ -58,13 +63,9 @@ def open_producer(
     *,
     serializer: Serializer[T],
     settings: ProducerSettings | None = None,
-    region: str | None = None,
-    endpoint_url: str | None = None,
-    ca_file: str | None = None,
-    profile: str | None = None,
-    proxy_url: str | None = None,
     observer: Observer | None = None,
     rng: random.Random | None = None,
+    **where: Unpack[StreamLocation],
 ) -> AbstractAsyncContextManager[Producer[T]]: ...
 
 
@@ -73,13 +74,9 @@ def open_producer(
     *,
     serializer: Serializer[Any] | None = None,
     settings: ProducerSettings | None = None,
-    region: str | None = None,
-    endpoint_url: str | None = None,
-    ca_file: str | None = None,
-    profile: str | None = None,
-    proxy_url: str | None = None,
     observer: Observer | None = None,
     rng: random.Random | None = None,
+    **where: Unpack[StreamLocation],
 ) -> AbstractAsyncContextManager[Producer[Any]]:
     """Open a producer of a stream, as an async context manager.
 
@@ -97,13 +94,6 @@ def open_producer(
     records were given up whose deliveries nobody has looked at. Raises ConfigurationError, ServiceError and
     TransportError.
     """
-    where: dict[str, Any] = {
-        "region": region,
-        "endpoint_url": endpoint_url,
-        "ca_file": ca_file,
-        "profile": profile,
-        "proxy_url": proxy_url,
-    }
     settings = ProducerSettings() if settings is None else settings
     observer = LoggingObserver() if observer is None else observer
     check_stream(stream, where)
@@ -114,7 +104,7 @@ def open_producer(
 @asynccontextmanager
 async def _open(
     stream: str | KinesisClient,
-    where: dict[str, Any],
+    where: StreamLocation,
     serializer: Serializer[Any] | None,
     settings: ProducerSettings,
     observer: Observer,

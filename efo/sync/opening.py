@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Unpack
 
-from efo.adapters.opening import consumer_engine
-from efo.adapters.options import OpenOptions, Stream
+from efo.adapters.opening import Stream, consumer_engine
+from efo.consumer.opening import OpenOptions
 from efo.protocol.failure import OnError
 from efo.sync.caller_side import CallerSide
 from efo.sync.consumer import Consumer

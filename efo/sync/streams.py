@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Unpack
 
-from efo.adapters.streams import Clients, StreamLike, StreamsOptions, streams_engine
+from efo.adapters.streams import Clients, StreamLike, streams_engine
 from efo.checks import check_callable, is_async, name_of
 from efo.consumer.handlers.in_thread import in_thread
+from efo.consumer.streams.opening import StreamsOptions
 from efo.errors import ConfigurationError
 from efo.protocol.failure import OnError
 from efo.sync.caller_side import CallerSide

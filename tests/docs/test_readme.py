@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 import tomllib
 
 import efo
 from tests import makefile
+from tests.arguments import arguments_of
 from tests.paths import ROOT
 
 PAGE = (ROOT / "README.md").read_text()
@@ -32,7 +32,7 @@ def test_the_named_make_targets_exist():
 
 
 def test_the_named_options_of_consume_exist():
-    parameters = set(inspect.signature(efo.consume).parameters)
+    parameters = arguments_of(efo.consume)
     table = PAGE.partition("| you want to |")[2].partition("\n\n")[0]
     assert set(re.findall(r"`(\w+)=", table)) <= parameters
     names = re.findall(r"\befo\.([A-Z]\w+|[a-z]+(?=\())", PAGE)

@@ -8,12 +8,12 @@ limiter (the subscribe budget of all streams)     outermost: open until the last
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import cache
 from logging import getLogger
-from typing import TYPE_CHECKING, Any, Final, get_args
+from typing import TYPE_CHECKING, Final, Unpack, get_args
 
 import trio
 
@@ -21,7 +21,7 @@ from efo.arn import parse_stream
 from efo.checks import check_callable, check_number, shown
 from efo.consumer.consumer import Consumer
 from efo.consumer.handlers.handler import BatchHandler, Flush, Handler, RecordHandler
-from efo.consumer.opening import SharedLimits, check_arguments, open_sharing
+from efo.consumer.opening import ReadingOptions, SharedLimits, check_arguments, open_sharing
 from efo.consumer.streams.config import StreamConfig, StreamLike, StreamTracker, region_of
 from efo.consumer.streams.consumer import MultiStreamConsumer
 from efo.consumer.streams.leases import LeasesOf, StreamLeases, open_lease_stores
@@ -30,8 +30,8 @@ from efo.errors import ConfigurationError
 from efo.event_loops import require_trio
 from efo.events import Observer
 from efo.exception_groups import collapse_groups, shorten_at_exit
-from efo.kinesis.client import KinesisClient
-from efo.kinesis.opening import open_client
+from efo.kinesis.client import KinesisClient, StreamLocation
+from efo.kinesis.opening import check_location, open_client
 from efo.kinesis.pacing import SubscribePacer
 from efo.protocol.failure import OnError
 from efo.protocol.joint_assignment import JointAssignment
@@ -58,6 +58,14 @@ StreamObserver = Callable[[str], Observer]
 """Returns the observer of a stream, by its name: diagnostic events do not have it."""
 
 
+class StreamsOptions(ReadingOptions, total=False):
+    """The keyword arguments of `open_streams`, for those that pass them on."""
+
+    leases: StreamLeases
+    refresh_interval: float
+    observer: StreamObserver
+
+
 def logging_observer(stream: str) -> Observer:
     """Return the observer of a stream that writes its events to the logger `efo.STREAM`."""
     return LoggingObserver(getLogger(LOGGER).getChild(stream))
@@ -76,13 +84,9 @@ async def open_streams(
     settings: ConsumerSettings | None = None,
     on_service_error: OnServiceError = "stop",
     refresh_interval: float = 60.0,
-    region: str | None = None,
-    endpoint_url: str | None = None,
-    ca_file: str | None = None,
-    profile: str | None = None,
-    proxy_url: str | None = None,
     observer: StreamObserver = logging_observer,
     tracing: OtelTracing | None = None,
+    **where: Unpack[StreamLocation],
 ) -> AsyncIterator[MultiStreamConsumer]:
     """Open a consumer of many streams. `MultiStreamConsumer.run` reads them; streams can be added and removed then.
 
@@ -101,6 +105,7 @@ async def open_streams(
     settings = settings_from(settings, initial_position)
     end = check_ending(until, timeout)
     check_application(application, settings)
+    check_location(where)
     check_number("refresh_interval", refresh_interval, unit=" seconds")
     check_callable("observer", observer, "a function that returns the observer of a stream by its name", "stream")
     observer = cache(observer)
@@ -111,7 +116,7 @@ async def open_streams(
         if worker_id is None:  # the same for all streams: their leases are balanced as one
             worker_id = stack.enter_context(worker_slot(application, ""))
         leases_of = await stack.enter_async_context(
-            open_lease_stores(leases, application, region or region_of(streams), proxy_url)
+            open_lease_stores(leases, application, where.get("region") or region_of(streams), where.get("proxy_url"))
         )
         limiter = SubscribePacer(settings.subscribes_per_second)
         opener = _Opener(
@@ -119,13 +124,7 @@ async def open_streams(
             worker_id=worker_id,
             settings=settings,
             on_service_error=on_service_error,
-            where={
-                "region": region,
-                "endpoint_url": endpoint_url,
-                "ca_file": ca_file,
-                "profile": profile,
-                "proxy_url": proxy_url,
-            },
+            where=where,
             observer=observer,
             tracing=tracing,
             leases_of=leases_of,
@@ -163,7 +162,7 @@ class _Opener:
         worker_id: str,
         settings: ConsumerSettings,
         on_service_error: OnServiceError,
-        where: Mapping[str, str | None],
+        where: StreamLocation,
         observer: StreamObserver,
         tracing: OtelTracing | None,
         leases_of: LeasesOf,
@@ -197,7 +196,7 @@ class _Opener:
         async with AsyncExitStack() as stack:
             stack.callback(table.leave)
             async with self._openings[account]:
-                kinesis = await stack.enter_async_context(open_client(config.stream, self._where(config)))
+                kinesis = await stack.enter_async_context(open_client(config.stream, self._where(config), config.role))
                 consumer = await stack.enter_async_context(
                     open_sharing(
                         SharedLimits(self._limiter.of_stream(config.name), table),
@@ -215,15 +214,15 @@ class _Opener:
                 )
             yield consumer
 
-    def _where(self, config: StreamConfig) -> Mapping[str, Any]:
-        """Return the arguments of `open_kinesis` for a stream: those of all streams, and its own role and region."""
+    def _where(self, config: StreamConfig) -> StreamLocation:
+        """Return where a stream is: where all are, but for a region of its own."""
         if isinstance(config.stream, KinesisClient):
             return {}
-        where = {**self._where_all, "role": config.role}
+        where = StreamLocation(**self._where_all)
         if config.region is not None:
             where["region"] = config.region
         if parse_stream(config.stream)[1] is not None:
-            where.pop("region")  # the ARN has it
+            where.pop("region", None)  # the ARN has it
         return where
 
 
@@ -231,27 +230,12 @@ async def consume_streams(
     streams: Iterable[StreamLike] | StreamTracker,
     handler: BatchHandler | None = None,
     *,
-    application: str,
     record_handler: RecordHandler | None = None,
     on_error: OnError | None = None,
-    on_service_error: OnServiceError = "stop",
     flush: Flush | None = None,
     key_concurrency: int = 1,
-    initial_position: PositionLike | None = None,
-    until: UntilLike | None = None,
-    timeout: float | None = None,  # noqa: ASYNC109 - it drains, and cancels nothing
-    settings: ConsumerSettings | None = None,
-    leases: StreamLeases = "efo-leases.sqlite",
-    worker_id: str | None = None,
-    refresh_interval: float = 60.0,
-    region: str | None = None,
-    endpoint_url: str | None = None,
-    ca_file: str | None = None,
-    profile: str | None = None,
-    proxy_url: str | None = None,
-    observer: StreamObserver = logging_observer,
-    tracing: OtelTracing | None = None,
     task_status: trio.TaskStatus[MultiStreamConsumer] = trio.TASK_STATUS_IGNORED,
+    **options: Unpack[StreamsOptions],
 ) -> None:
     """Read many streams and call a handler with each batch, until cancelled or drained. `batch.stream` is its stream.
 
@@ -263,25 +247,6 @@ async def consume_streams(
     reader = Handler(
         handler, record_handler=record_handler, on_error=on_error, flush=flush, key_concurrency=key_concurrency
     )
-    opening = open_streams(
-        streams,
-        application=application,
-        leases=leases,
-        worker_id=worker_id,
-        initial_position=initial_position,
-        until=until,
-        timeout=timeout,
-        settings=settings,
-        on_service_error=on_service_error,
-        refresh_interval=refresh_interval,
-        region=region,
-        endpoint_url=endpoint_url,
-        ca_file=ca_file,
-        profile=profile,
-        proxy_url=proxy_url,
-        observer=observer,
-        tracing=tracing,
-    )
-    async with opening as consumer:
+    async with open_streams(streams, **options) as consumer:
         task_status.started(consumer)
         await consumer.run(reader)

@@ -14,29 +14,22 @@ import aiobotocore.httpxsession
 from efo.aws.clock import ServiceClock
 from efo.aws.credentials import CredentialSource
 from efo.aws.session import ServiceSession
+from efo.kinesis.client import StreamLocation
 from efo.proxy import as_mapping, default_proxies, find_proxy
 
 
 def open_client(
-    source: CredentialSource,
-    clock: ServiceClock,
-    *,
-    profile: str | None = None,
-    region: str | None,
-    endpoint_url: str | None = None,
-    ca_file: str | None = None,
-    proxy_url: str | None = None,
+    source: CredentialSource, clock: ServiceClock, where: StreamLocation
 ) -> AbstractAsyncContextManager[Any]:
-    """Return a client of Kinesis that is to be entered. It runs on trio and not on asyncio.
-
-    `proxy_url`: as for `open_kinesis`.
-    """
+    """Return a client of Kinesis that is to be entered. It runs on trio and not on asyncio."""
+    region, endpoint_url, proxy_url = where.get("region"), where.get("endpoint_url"), where.get("proxy_url")
     if endpoint_url is None:
         proxies = default_proxies("https://kinesis.amazonaws.com", proxy_url)
     else:
         proxies = as_mapping(find_proxy(endpoint_url, proxy_url))
-    session = ServiceSession(source, clock, profile=profile, region=region, config=_config(proxies=proxies))
-    return session.open_client("kinesis", region_name=region, endpoint_url=endpoint_url, verify=ca_file)
+    config = _config(proxies=proxies)
+    session = ServiceSession(source, clock, profile=where.get("profile"), region=region, config=config)
+    return session.open_client("kinesis", region_name=region, endpoint_url=endpoint_url, verify=where.get("ca_file"))
 
 
 def _config(**options: Any) -> Any:

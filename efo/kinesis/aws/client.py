@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Unpack
 
 import trio
 
@@ -25,28 +26,18 @@ from efo.kinesis.aws.endpoint import Endpoint, find_endpoint
 from efo.kinesis.aws.errors import translated
 from efo.kinesis.aws.lazy import open_aiobotocore
 from efo.kinesis.aws.signer import Signer
-from efo.kinesis.client import KinesisClient
+from efo.kinesis.client import KinesisClient, StreamLocation
 from efo.kinesis.connection_pool import ConnectionPool
 from efo.kinesis.service_call import ServiceCaller
 
 
-def endpoint_of(
-    stream: str,
-    *,
-    region: str | None,
-    endpoint_url: str | None,
-    ca_file: str | None,
-    profile: str | None,
-    proxy_url: str | None = None,
-) -> Endpoint:
+def endpoint_of(stream: str, **where: Unpack[StreamLocation]) -> Endpoint:
     """Return where `open_kinesis` finds a stream. Raises ConfigurationError."""
     check_variables()
     # botocore itself reads AWS_DEFAULT_REGION only; the containers that AWS starts set AWS_REGION.
-    region = region or parse_stream(stream)[1] or os.environ.get("AWS_REGION")
+    where["region"] = where.get("region") or parse_stream(stream)[1] or os.environ.get("AWS_REGION")
     with translated():
-        return find_endpoint(
-            region=region, endpoint_url=endpoint_url, ca_file=ca_file, profile=profile, proxy_url=proxy_url
-        )
+        return find_endpoint(**where)
 
 
 async def credential_provider(
@@ -89,22 +80,20 @@ async def open_kinesis(
         raise ConfigurationError(
             f"region={shown(region)} is not that of the stream's ARN: remove it, or write {arn_region!r}"
         )
-    endpoint = endpoint_of(
-        stream, region=region, endpoint_url=endpoint_url, ca_file=ca_file, profile=profile, proxy_url=proxy_url
-    )
+    where: StreamLocation = {
+        "region": region,
+        "endpoint_url": endpoint_url,
+        "ca_file": ca_file,
+        "profile": profile,
+        "proxy_url": proxy_url,
+    }
+    endpoint = endpoint_of(stream, **where)
     connector = Connector.of(endpoint)
     source, clock = CredentialSource(profile, endpoint.region, role, proxy_url=proxy_url), ServiceClock()
     correct = Refusals(source, clock).correct
     # The URL of the endpoint: otherwise botocore would call other hosts for some calls, see `endpoint.py`.
-    lazy = open_aiobotocore(
-        source,
-        clock,
-        profile=profile,
-        region=endpoint.region,
-        endpoint_url=endpoint.url,
-        ca_file=endpoint.ca_file,
-        proxy_url=proxy_url,
-    )
+    found: StreamLocation = {"region": endpoint.region, "endpoint_url": endpoint.url, "ca_file": endpoint.ca_file}
+    lazy = open_aiobotocore(source, clock, {**where, **found})
     with collapse_groups():
         async with lazy as aiobotocore, trio.open_nursery() as connections:
             signer = Signer(source, clock, f"{endpoint.url}/", endpoint.region)

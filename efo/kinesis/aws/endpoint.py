@@ -11,7 +11,7 @@ import os
 import re
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any, Final
+from typing import Any, Final, Unpack
 from urllib.parse import SplitResult, urlsplit
 
 import botocore.config
@@ -23,6 +23,7 @@ from botocore import UNSIGNED
 from efo.aws.egress import find_authorities
 from efo.checks import shown
 from efo.errors import ConfigurationError
+from efo.kinesis.client import StreamLocation
 from efo.proxy import Proxy, find_proxy
 from efo.third_party_errors import reason_of
 
@@ -54,20 +55,14 @@ class Endpoint:
         return f"{self.scheme}://{self.authority}"
 
 
-def find_endpoint(
-    *,
-    region: str | None,
-    endpoint_url: str | None,
-    ca_file: str | None,
-    profile: str | None,
-    proxy_url: str | None = None,
-) -> Endpoint:
+def find_endpoint(**where: Unpack[StreamLocation]) -> Endpoint:
     """Return the endpoint for these arguments of `open_kinesis`, the environment and the AWS configuration.
 
     Raises ConfigurationError, and botocore's errors.
     """
-    session = botocore.session.Session(profile=profile)
-    region = region or session.get_config_variable("region")
+    session = botocore.session.Session(profile=where.get("profile"))
+    endpoint_url = where.get("endpoint_url")
+    region = where.get("region") or session.get_config_variable("region")
     if region is None:
         raise botocore.exceptions.NoRegionError
     if (endpoint_url or _configured(session)) is None and not _REGION.fullmatch(region):
@@ -76,7 +71,7 @@ def find_endpoint(
             " another service of Kinesis, give endpoint_url too"
         )
     botocore.utils.validate_region_name(region)
-    authorities = find_authorities(session, ca_file)
+    authorities = find_authorities(session, where.get("ca_file"))
     url = endpoint_url or _configured(session)
     if url is None or "fips" in region:  # botocore replaces regions such as fips-us-east-1
         url, region = _default(session, region, url)
@@ -93,7 +88,7 @@ def find_endpoint(
         region=region,
         ca_file=authorities.path,
         ca_source=authorities.source,
-        proxy=find_proxy(f"{address.scheme}://{address.netloc}", proxy_url),
+        proxy=find_proxy(f"{address.scheme}://{address.netloc}", where.get("proxy_url")),
     )
 
 

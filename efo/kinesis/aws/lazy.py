@@ -14,13 +14,14 @@ import trio
 
 from efo.aws.clock import ServiceClock
 from efo.aws.credentials import CredentialSource
+from efo.kinesis.client import StreamLocation
 
 
 class LazyAiobotocore:
     """Calls of the control plane, through aiobotocore. Made by `open_aiobotocore`.
 
-    `source`: the credentials. `clock`: the service's. `profile`: a profile of the AWS configuration. `region`,
-    `endpoint_url`, `ca_file`: as for botocore's clients. `proxy_url`: as for `open_kinesis`.
+    `source`: the credentials. `clock`: the service's. `where`: with the region and the URL that
+    were found.
     """
 
     def __init__(
@@ -28,21 +29,13 @@ class LazyAiobotocore:
         stack: AsyncExitStack,
         source: CredentialSource,
         clock: ServiceClock,
-        *,
-        profile: str | None,
-        region: str,
-        endpoint_url: str | None,
-        ca_file: str | None,
-        proxy_url: str | None = None,
+        where: StreamLocation,
     ) -> None:
         self._stack = stack
         self._source = source
         self._clock = clock
-        self._profile = profile
-        self.region = region
-        self._endpoint_url = endpoint_url
-        self._ca_file = ca_file
-        self._proxy_url = proxy_url
+        self._where = where
+        self.region = where["region"]
         self._making = trio.Lock()
         self._client: Any = None
 
@@ -55,15 +48,7 @@ class LazyAiobotocore:
             if self._client is None:
                 # In a thread, because it takes long: shards may be read at the same time.
                 aio = await trio.to_thread.run_sync(import_module, "efo.kinesis.aws.aio")
-                client = aio.open_client(
-                    self._source,
-                    self._clock,
-                    profile=self._profile,
-                    region=self.region,
-                    endpoint_url=self._endpoint_url,
-                    ca_file=self._ca_file,
-                    proxy_url=self._proxy_url,
-                )
+                client = aio.open_client(self._source, self._clock, self._where)
                 self._client = await self._stack.enter_async_context(client)
         response: Mapping[str, Any] = await getattr(self._client, operation)(**arguments)
         return response
@@ -71,28 +56,12 @@ class LazyAiobotocore:
 
 @asynccontextmanager
 async def open_aiobotocore(
-    source: CredentialSource,
-    clock: ServiceClock,
-    *,
-    profile: str | None,
-    region: str,
-    endpoint_url: str | None,
-    ca_file: str | None,
-    proxy_url: str | None = None,
+    source: CredentialSource, clock: ServiceClock, where: StreamLocation
 ) -> AsyncIterator[LazyAiobotocore]:
     """Yield a LazyAiobotocore; close what it made at the end, within 2 s."""
     stack = AsyncExitStack()
     try:
-        yield LazyAiobotocore(
-            stack,
-            source,
-            clock,
-            profile=profile,
-            region=region,
-            endpoint_url=endpoint_url,
-            ca_file=ca_file,
-            proxy_url=proxy_url,
-        )
+        yield LazyAiobotocore(stack, source, clock, where)
     finally:
         with trio.CancelScope(shield=True, deadline=trio.current_time() + 2):
             await stack.aclose()

@@ -19,6 +19,7 @@ from efo.arn import parse_consumer, parse_stream
 from efo.aws.role import AssumedRole
 from efo.checks import check_tags
 from efo.errors import ConfigurationError
+from efo.kinesis.client import StreamLocation
 from efo.model import Position
 from efo.protocol.aggregation import AggregateMode
 from efo.settings import (
@@ -129,6 +130,17 @@ class KinesisSettings(Reached):
     def proxy(self) -> str | None:
         """The argument `proxy_url` of the library."""
         return proxy_text(self.proxy_url)
+
+    @property
+    def location(self) -> StreamLocation:
+        """Where the stream is: arguments of the library's openers."""
+        return {
+            "region": self.region,
+            "endpoint_url": self.endpoint_url,
+            "ca_file": str(self.ca_file) if self.ca_file else None,
+            "profile": self.profile,
+            "proxy_url": self.proxy,
+        }
 
     @property
     def role(self) -> AssumedRole | None:

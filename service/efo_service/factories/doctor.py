@@ -23,7 +23,7 @@ from efo_service.errors import missing_package as missing_in
 from efo_service.factories.kafka import kafka_options
 from efo_service.factories.kinesis import open_stream
 from efo_service.factories.lease_store import inspectable_leases
-from efo_service.operations.doctor.endpoint import NEEDED, StreamLocation, endpoint_checks, through
+from efo_service.operations.doctor.endpoint import NEEDED, CheckedStream, endpoint_checks, through
 from efo_service.operations.doctor.identity import identity_checks
 from efo_service.operations.doctor.kinesis import kinesis_checks
 from efo_service.operations.doctor.leases import lease_checks
@@ -50,7 +50,14 @@ async def open_checks(settings: Settings, seconds: float) -> AsyncIterator[list[
     """
     with collapse_groups():
         async with trio.open_nursery() as nursery:
-            way = endpoint_checks(_location(settings.kinesis))
+            way = endpoint_checks(
+                CheckedStream(
+                    settings.kinesis.stream,
+                    settings.kinesis.location,
+                    _region_source(settings.kinesis),
+                    settings.kinesis.role,
+                )
+            )
             kinesis = SharedResource(nursery, lambda: open_stream(settings.kinesis))
             consumer = settings.consumer
             stream = kinesis_checks(kinesis.get, consumer.fan_out_consumer, NEEDED, consumer.read_mode)
@@ -66,17 +73,8 @@ async def open_checks(settings: Settings, seconds: float) -> AsyncIterator[list[
             nursery.cancel_scope.cancel()
 
 
-def _location(kinesis: KinesisSettings) -> StreamLocation:
-    return StreamLocation(
-        kinesis.stream,
-        kinesis.region,
-        kinesis.endpoint_url,
-        str(kinesis.ca_file) if kinesis.ca_file else None,
-        kinesis.profile,
-        _region_source(kinesis),
-        kinesis.role,
-        kinesis.proxy,
-    )
+def _stream(kinesis: KinesisSettings) -> CheckedStream:
+    return CheckedStream(kinesis.stream, kinesis.location, _region_source(kinesis), kinesis.role)
 
 
 def _region_source(kinesis: KinesisSettings) -> str:

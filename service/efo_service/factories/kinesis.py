@@ -14,15 +14,7 @@ from efo_service.config.settings import KinesisSettings
 
 def open_stream(settings: KinesisSettings) -> AbstractAsyncContextManager[KinesisClient]:
     """Open the stream of [kinesis]. Entering raises ConfigurationError."""
-    return open_kinesis(
-        settings.stream,
-        region=settings.region,
-        endpoint_url=settings.endpoint_url,
-        ca_file=str(settings.ca_file) if settings.ca_file else None,
-        profile=settings.profile,
-        role=settings.role,
-        proxy_url=settings.proxy,
-    )
+    return open_kinesis(settings.stream, role=settings.role, **settings.location)
 
 
 async def created_within(settings: KinesisSettings, seconds: float) -> float | None:

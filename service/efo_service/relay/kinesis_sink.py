@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from efo.arn import parse_stream
 from efo.errors import ConfigurationError, DeliveryError, ProducerClosedError
-from efo.kinesis.client import KinesisClient
+from efo.kinesis.client import KinesisClient, StreamLocation
 from efo.model import Checkpoint, Record
 from efo.producer.opening import open_producer
 from efo.producer.producer import MAX_PARTITION_KEY, Producer, ProducerRecord
@@ -21,7 +21,7 @@ from efo_service.relay.errors import CLOSED, SinkClosedError, SinkUnavailableErr
 from efo_service.relay.plugins import Options, SinkContext
 from efo_service.relay.sink import Part, ShardSink, closed_by_failure
 
-_WHERE: Final = ("region", "endpoint_url", "ca_file", "profile", "proxy_url")
+_WHERE: Final = (*StreamLocation.__annotations__,)
 _SWITCHES: Final = {"ordered": True, "aggregate": False}
 _OVERHEAD: Final = 256
 """Bytes that a record takes in memory besides its data and its key."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import inspect
 
 import pytest
 
 import efo
 import efo.aio
 from efo.testing import FakeKinesis
+from tests.arguments import arguments_of
 from tests.efo.adapters.programs import World, use_virtual_time
 
 REQUEST = contextvars.ContextVar("request", default="none")
@@ -258,15 +258,9 @@ async def nothing(_record, _batch):
 
 @pytest.mark.parametrize("surface", [efo.aio, efo.sync], ids=["aio", "sync"])
 def test_the_arguments_are_those_of_efo(surface):
-    from efo.adapters.options import OpenOptions  # noqa: PLC0415
-
-    own = inspect.signature(efo.open_consumer).parameters
-    assert list(own)[1:] == list(OpenOptions.__annotations__)
-    consume = set(inspect.signature(efo.consume).parameters) - {"task_status"}
-    behind = set(inspect.signature(surface.consume).parameters) - {"options", "threads"}
-    assert consume == behind | set(OpenOptions.__annotations__) - {"rng"}
-    handler = set(inspect.signature(efo.Handler).parameters)
-    assert handler == set(inspect.signature(surface.Handler).parameters) - {"threads"}
+    assert arguments_of(efo.open_consumer) == arguments_of(surface.open_consumer)
+    assert arguments_of(efo.consume) - {"task_status"} == arguments_of(surface.consume) - {"threads"}
+    assert arguments_of(efo.Handler) == arguments_of(surface.Handler) - {"threads"}
 
 
 def test_a_stale_ack_does_not_reach_a_later_reading_of_the_shard():

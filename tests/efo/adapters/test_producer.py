@@ -12,6 +12,7 @@ import efo
 import efo.aio
 import efo.sync
 from efo.testing import FakeKinesis, FakeSettings
+from tests.arguments import arguments_of
 from tests.efo.adapters.programs import run_in_virtual_time, use_virtual_time
 
 STREAM = "orders"
@@ -207,11 +208,9 @@ def test_an_error_of_the_block_counts_and_what_was_put_is_sent(surface):
     assert world.stored == {"key": [b"1"]}
 
 
-def test_the_arguments_are_those_of_efo():
-    from efo.adapters.options import ProducerOptions  # noqa: PLC0415
-
-    own = inspect.signature(efo.open_producer).parameters
-    assert list(own)[1:] == list(ProducerOptions.__annotations__)
+@pytest.mark.parametrize("surface", [efo.aio, efo.sync], ids=["aio", "sync"])
+def test_the_arguments_are_those_of_efo(surface):
+    assert arguments_of(efo.open_producer) == arguments_of(surface.open_producer)
 
 
 def test_a_cancelled_put_on_asyncio_was_not_taken():

@@ -18,6 +18,7 @@ import efo
 from efo.consumer.processes import _pickled, _unpickled
 from efo.exception_groups import collapse_groups
 from efo.testing import FakeKinesisThread
+from tests.arguments import arguments_of
 from tests.paths import ROOT
 
 STREAM = "orders"
@@ -25,12 +26,27 @@ RECORDS = 300
 
 
 def test_the_arguments_are_those_of_consume_with_the_same_defaults():
-    def defaults(function):
-        return {name: argument.default for name, argument in inspect.signature(function).parameters.items()}
+    def defaults(*functions):
+        own = (inspect.signature(function).parameters.items() for function in functions)
+        return {name: argument.default for named in own for name, argument in named}
 
-    of_one_process = {"worker_id", "until", "timeout"}
-    expected = {name: value for name, value in defaults(efo.consume).items() if name not in of_one_process}
-    assert defaults(efo.consume_in_processes) == expected | {"processes": "auto"}
+    of_one_process = {"worker_id", "until", "timeout", "rng"}
+    assert arguments_of(efo.consume_in_processes) == arguments_of(efo.consume) - of_one_process | {"processes"}
+    expected = defaults(efo.open_consumer, efo.consume) | {"processes": "auto"}
+    assert defaults(efo.consume_in_processes).items() <= expected.items()
+
+
+@pytest.mark.parametrize("name", ["regoin", "role"])
+async def test_an_argument_that_does_not_exist_is_refused(name):
+    wrong = {name: "eu-central-1"}
+    with pytest.raises(TypeError, match=name):
+        await efo.consume(STREAM, fail, application="app", **wrong)
+    with pytest.raises(TypeError, match=name):
+        await efo.consume_in_processes(STREAM, fail, application="app", **wrong)
+    with pytest.raises(TypeError, match=name):
+        await efo.consume_streams([STREAM], fail, application="app", **wrong)
+    with pytest.raises(TypeError, match=name):
+        efo.open_producer(STREAM, **wrong)
 
 
 async def append(batch: efo.Batch, *, directory: Path) -> None:

@@ -20,7 +20,7 @@ from efo.exception_groups import collapse_groups
 from efo.kinesis.aws.client import credential_provider, endpoint_of
 from efo.kinesis.aws.connector import Connector
 from efo.kinesis.aws.endpoint import Endpoint
-from efo.kinesis.client import Connect
+from efo.kinesis.client import Connect, StreamLocation
 from efo.kinesis.connection_pool import ConnectionPool
 from efo.proxy import find_proxy
 from efo.third_party_errors import reason_of
@@ -66,25 +66,18 @@ _NETWORK: Final = "check the network, firewalls, and [kinesis] endpoint_url"
 
 
 @dataclass(frozen=True, slots=True)
-class StreamLocation:
-    """Where the stream is, as [kinesis] says. `region_source`: what sets the region, for the report.
-
-    `proxy_url`: as for `open_kinesis`.
-    """
+class CheckedStream:
+    """The stream, and where it is, as [kinesis] says. `region_source`: what sets the region, for the report."""
 
     stream: str
-    region: str | None
-    endpoint_url: str | None
-    ca_file: str | None
-    profile: str | None
+    where: StreamLocation
     region_source: str
     role: AssumedRole | None = None
-    proxy_url: str | None = None
 
 
-def endpoint_checks(location: StreamLocation, clock: Callable[[], float] = time.time) -> list[Check]:
+def endpoint_checks(stream: CheckedStream, clock: Callable[[], float] = time.time) -> list[Check]:
     """Return the checks of the way to the service, in order."""
-    way = _Way(location, clock)
+    way = _Way(stream, clock)
     return [
         Check("region", way.region, 'set [kinesis] region = "REGION", or AWS_REGION'),
         Check(
@@ -106,8 +99,8 @@ def endpoint_checks(location: StreamLocation, clock: Callable[[], float] = time.
 class _Way:
     """The checks. Each leaves to the next ones what they need: they run only after it has passed."""
 
-    def __init__(self, location: StreamLocation, clock: Callable[[], float]) -> None:
-        self._location = location
+    def __init__(self, stream: CheckedStream, clock: Callable[[], float]) -> None:
+        self._stream = stream
         self._clock = clock
         self._endpoint: Endpoint
         self._connector: Connector
@@ -122,27 +115,19 @@ class _Way:
 
     async def region(self) -> Outcome:
         """Find the region and the endpoint."""
-        location = self._location
-        find = partial(
-            endpoint_of,
-            location.stream,
-            region=location.region,
-            endpoint_url=location.endpoint_url,
-            ca_file=location.ca_file,
-            profile=location.profile,
-            proxy_url=location.proxy_url,
-        )
+        find = partial(endpoint_of, self._stream.stream, **self._stream.where)
         self._endpoint = await trio.to_thread.run_sync(find, abandon_on_cancel=True)
         endpoint = self._endpoint
         way = "" if endpoint.proxy is None else f", through {endpoint.proxy}"
-        return passed(f"{endpoint.region}, from {location.region_source}; the endpoint is {endpoint.url}{way}")
+        return passed(f"{endpoint.region}, from {self._stream.region_source}; the endpoint is {endpoint.url}{way}")
 
     async def credentials(self) -> Outcome:
         """Look for credentials as the AWS chain does."""
-        location, region = self._location, self._endpoint.region
-        provider = await credential_provider(location.profile, region, location.role, location.proxy_url)
+        where, region = self._stream.where, self._endpoint.region
+        proxy_url = where.get("proxy_url")
+        provider = await credential_provider(where.get("profile"), region, self._stream.role, proxy_url)
         service = _SERVICES.get(provider)
-        way = "" if service is None else through(f"https://{service.format(region)}", location.proxy_url)
+        way = "" if service is None else through(f"https://{service.format(region)}", proxy_url)
         return passed(f"found in {_PROVIDERS.get(provider, provider)}{way}")
 
     async def dns(self) -> Outcome:

@@ -14,7 +14,7 @@ from efo.testing import FakeKinesis
 from efo_service.exit_codes import Exit
 from efo_service.operations.doctor.endpoint import (
     NEEDED,
-    StreamLocation,
+    CheckedStream,
     endpoint_checks,
     get,
     judge_certificate,
@@ -43,9 +43,14 @@ def environment(monkeypatch, tmp_path):
 
 
 def location(url, ca_file=None, *, region="us-east-1", profile=None, role=None, proxy_url=None):
-    return StreamLocation(
-        "orders", region, url, ca_file and str(ca_file), profile, "[kinesis] region", role, proxy_url=proxy_url
-    )
+    where = {
+        "region": region,
+        "endpoint_url": url,
+        "ca_file": ca_file and str(ca_file),
+        "profile": profile,
+        "proxy_url": proxy_url,
+    }
+    return CheckedStream("orders", where, "[kinesis] region", role)
 
 
 async def found(place, *, clock=time.time):
