@@ -8,15 +8,13 @@
 Batches, records, settings, policies and errors are those of `efo`.
 """
 
-from efo.adapters.consumer import StreamConsumer
-from efo.adapters.processor import ProcessorReader
-from efo.adapters.streams import StreamLike
+from efo.adapters.consumer import ProcessorReader, StreamConsumer
+from efo.adapters.opening import StreamLike
 from efo.aio.consumer import Consumer, MultiStreamConsumer
 from efo.aio.handler import ExactlyOnceHandler, Handler
-from efo.aio.opening import consume, open_consumer
+from efo.aio.opening import StreamTracker, consume, consume_streams, open_consumer, open_streams
 from efo.aio.producer import Delivery, Producer, open_producer
 from efo.aio.shard_stream import ShardReader, ShardStream
-from efo.aio.streams import StreamTracker, consume_streams, open_streams
 from efo.consumer.handlers.deserialize import deserialize, deserialize_record
 from efo.consumer.handlers.processor import RecordProcessor
 

@@ -1,14 +1,16 @@
-"""The application's side of the asyncio surface: calls run as tasks of its event loop."""
+"""The application's side of the asyncio surface: calls run as tasks of its event loop, which waits for trio."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 from inspect import isawaitable
-from typing import Any
+from typing import Any, TypeVar
 
 from efo.adapters.calls import ApplicationSide, Call
+from efo.adapters.engine import Engine, Run
 from efo.adapters.mailbox import Mailbox
 from efo.errors import EfoError
 from efo.event_loops import require_asyncio
@@ -84,3 +86,50 @@ async def _run(call: Call) -> None:
 def _cancel(call: Call) -> None:
     if isinstance(call.running, asyncio.Task):
         call.running.cancel()
+
+
+T = TypeVar("T")
+
+
+async def outcome_of(run: Run[T]) -> T:
+    """Return what a function in the trio thread returns, or raise. A cancellation cancels it, and waits for its end."""
+    ended = asyncio.wrap_future(run.ended)
+    try:
+        return await asyncio.shield(ended)
+    except asyncio.CancelledError:
+        run.cancel()
+        await finish(ended)
+        raise
+
+
+async def finish(future: asyncio.Future[Any]) -> None:
+    """Wait for a future to its end, whatever cancels this task meanwhile; raise nothing."""
+    while not future.done():
+        try:
+            await asyncio.wait([future])
+        except asyncio.CancelledError:
+            continue
+    future.exception()  # the cancellation counts
+
+
+@asynccontextmanager
+async def open_engine(engine: Engine[Any]) -> AsyncIterator[None]:
+    """Start an engine and wait until it is open; close it at the end. An exception of the block cancels it."""
+    engine.start()
+    opened, closed = asyncio.wrap_future(engine.opened), asyncio.wrap_future(engine.closed)
+    try:
+        await asyncio.shield(opened)
+        yield
+    except BaseException:
+        engine.cancel()
+        await finish(closed)  # the block's own exception counts
+        if opened.done():
+            opened.exception()
+        raise
+    engine.close()
+    try:
+        await asyncio.shield(closed)
+    except asyncio.CancelledError:
+        engine.cancel()
+        await finish(closed)
+        raise

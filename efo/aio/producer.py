@@ -7,12 +7,9 @@ from collections.abc import AsyncIterator, Generator, Iterable
 from contextlib import asynccontextmanager
 from typing import Any, Unpack
 
-from efo.adapters.delivery import AdaptedDelivery
 from efo.adapters.opening import Stream, producer_engine
-from efo.adapters.producer import AdaptedProducer
-from efo.aio.loop_side import LoopSide
-from efo.aio.outcome import outcome_of
-from efo.aio.session import open_engine
+from efo.adapters.producer import AdaptedDelivery, AdaptedProducer
+from efo.aio.loop_side import LoopSide, open_engine, outcome_of
 from efo.event_loops import require_asyncio
 from efo.producer.delivery import PutResult
 from efo.producer.opening import ProducerOptions

@@ -10,14 +10,23 @@ Batches, records, settings, policies and errors are those of `efo`.
 """
 
 from efo.adapters.consumer import StreamConsumer
-from efo.adapters.streams import StreamLike
+from efo.adapters.opening import StreamLike
 from efo.sync.consumer import Consumer, MultiStreamConsumer
-from efo.sync.deserialize import BatchValueHandler, RecordValueHandler, deserialize, deserialize_record
-from efo.sync.handler import BatchHandler, ExactlyOnceHandler, Flush, Handler, RecordHandler
-from efo.sync.opening import consume, open_consumer
-from efo.sync.processor import ProcessorReader, RecordProcessor
+from efo.sync.handler import (
+    BatchHandler,
+    BatchValueHandler,
+    ExactlyOnceHandler,
+    Flush,
+    Handler,
+    ProcessorReader,
+    RecordHandler,
+    RecordProcessor,
+    RecordValueHandler,
+    deserialize,
+    deserialize_record,
+)
+from efo.sync.opening import StreamTracker, consume, consume_streams, open_consumer, open_streams
 from efo.sync.producer import Delivery, Producer, open_producer
-from efo.sync.streams import StreamTracker, consume_streams, open_streams
 
 __all__ = (
     "BatchHandler",

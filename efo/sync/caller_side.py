@@ -1,16 +1,19 @@
-"""The application's side of the synchronous surface: calls run in the thread that waits for the consumer."""
+"""The application's side of the synchronous surface: calls run in the thread that waits, which signals reach."""
 
 from __future__ import annotations
 
+import time
 from collections import deque
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait as wait_for
+from contextlib import contextmanager, suppress
+from queue import Empty, SimpleQueue
+from typing import Any, Final, TypeVar
 
 from efo.adapters.calls import ApplicationSide, Call
-from efo.adapters.engine import Run
+from efo.adapters.engine import Engine, Run
 from efo.adapters.process_end import ForkedError
 from efo.errors import ConfigurationError
-from efo.sync.wakeup import Wakeup
 
 
 class CallerSide(ApplicationSide):
@@ -93,3 +96,84 @@ def _run(call: Call) -> None:
 
 def _call(function: Callable[..., object], args: tuple[Any, ...]) -> object:
     return function(*args)
+
+
+T = TypeVar("T")
+
+NAP_SECONDS: Final = 0.5
+"""The longest sleep. Python calls signal handlers between two steps of the main thread: a signal that comes after the
+last step and before the sleep does not end it, so its handler waits for the next step."""
+
+
+class Wakeup:
+    """Wakes all threads that sleep until `wake`. Ctrl-C may interrupt a sleep at any moment, without harm."""
+
+    def __init__(self) -> None:
+        self._sleeping: deque[SimpleQueue[None]] = deque()  # changed by single steps of the interpreter
+
+    def wake(self) -> None:
+        """Wake the threads that sleep or are about to. Safe in any thread and in a signal handler."""
+        while self._sleeping:
+            try:
+                sleeper = self._sleeping.popleft()
+            except IndexError:  # another thread wakes them too
+                return
+            sleeper.put(None)
+
+    def sleep_unless(self, is_ready: Callable[[], object]) -> None:
+        """Sleep until `wake`, unless something is ready. It may end early: look again what there is."""
+        mine: SimpleQueue[None] = SimpleQueue()
+        self._sleeping.append(mine)  # before the look: whoever makes something ready afterwards wakes it
+        if not is_ready():
+            with suppress(Empty):
+                mine.get(timeout=NAP_SECONDS)
+                return
+        with suppress(ValueError):  # it was woken meanwhile
+            self._sleeping.remove(mine)
+
+
+def result_of(future: Future[T], timeout: float | None = None) -> T:
+    """Wait for a future, and return its result or raise its error. A signal handler runs meanwhile, whenever it came.
+
+    `timeout`: seconds. Raises TimeoutError after them.
+    """
+    deadline = None if timeout is None else time.monotonic() + timeout
+    while not future.done():
+        left = NAP_SECONDS if deadline is None else deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        wait_for([future], timeout=min(left, NAP_SECONDS))
+    return future.result()
+
+
+@contextmanager
+def open_engine(engine: Engine[Any]) -> Iterator[None]:
+    """Start an engine and wait until it is open; close it at the end. An exception of the block cancels it."""
+    try:
+        engine.start()
+        result_of(engine.opened)
+        yield
+    except BaseException:
+        engine.cancel()
+        engine.wait_closed()  # the block's own exception counts
+        raise
+    engine.close()
+    try:
+        result_of(engine.closed)
+    except KeyboardInterrupt:
+        engine.cancel()
+        engine.wait_closed()
+        raise
+
+
+def outcome_of(run: Run[T], timeout: float | None = None) -> T:
+    """Return what a function in the trio thread returns, or raise. Ctrl-C cancels it, and waits for its end.
+
+    `timeout`: seconds, after which it is cancelled too. Raises TimeoutError.
+    """
+    try:
+        return result_of(run.ended, timeout)
+    except BaseException:
+        run.cancel()
+        run.ended.exception()
+        raise

@@ -6,14 +6,12 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Unpack
 
-from efo.adapters.delivery import AdaptedDelivery
 from efo.adapters.opening import Stream, producer_engine
-from efo.adapters.producer import AdaptedProducer
+from efo.adapters.producer import AdaptedDelivery, AdaptedProducer
 from efo.producer.delivery import PutResult
 from efo.producer.opening import ProducerOptions
 from efo.producer.producer import ProducerRecord
-from efo.sync.caller_side import CallerSide
-from efo.sync.session import open_engine, outcome_of
+from efo.sync.caller_side import CallerSide, open_engine, outcome_of
 
 
 class Delivery(AdaptedDelivery):

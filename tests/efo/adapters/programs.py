@@ -20,10 +20,8 @@ import trio.testing
 import efo
 import efo.aio
 import efo.aio.opening
-import efo.aio.streams
 import efo.sync
 import efo.sync.opening
-import efo.sync.streams
 from efo import events
 from efo.adapters import engine
 from efo.exception_groups import collapse_groups
@@ -286,7 +284,7 @@ def on_asyncio(form: str, many: bool) -> Program:  # noqa: FBT001 - whether it r
         stream: Any = [world.stream()] if many else world.stream()
 
         async def consume() -> None:
-            module, name = (efo.aio.streams, "open_streams") if many else (efo.aio.opening, "open_consumer")
+            module, name = (efo.aio.opening, "open_streams") if many else (efo.aio.opening, "open_consumer")
             call = efo.aio.consume_streams if many else efo.aio.consume
             with tapped(module, name, asynchronous=True) as opened:
                 handler = aio_handler(lambda: OneOfMany(opened[0]) if many else opened[0], on_batch)
@@ -323,7 +321,7 @@ def synchronous(form: str, many: bool) -> Program:  # noqa: FBT001 - whether it 
         arguments = world.options_of(many=many, **options)
         stream: Any = [world.stream()] if many else world.stream()
         if form == "consume":
-            module, name = (efo.sync.streams, "open_streams") if many else (efo.sync.opening, "open_consumer")
+            module, name = (efo.sync.opening, "open_streams") if many else (efo.sync.opening, "open_consumer")
             call: Any = efo.sync.consume_streams if many else efo.sync.consume
             with tapped(module, name, asynchronous=False) as opened:
                 handler = sync_handler(lambda: OneOfMany(opened[0]) if many else opened[0], on_batch)

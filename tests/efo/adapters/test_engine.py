@@ -9,8 +9,7 @@ import trio
 
 import efo
 from efo.adapters.engine import Engine
-from efo.sync.caller_side import CallerSide
-from efo.sync.session import open_engine
+from efo.sync.caller_side import CallerSide, open_engine
 from tests.efo.adapters.programs import use_virtual_time
 
 

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 import pytest
 
 from efo.sync import wakeup
-from efo.sync.wakeup import Wakeup, result_of
+from efo.sync.caller_side import Wakeup, result_of
 
 
 @pytest.fixture(autouse=True)
