@@ -6,13 +6,13 @@ from concurrent.futures import Future
 
 import pytest
 
-from efo.sync import wakeup
+from efo.sync import caller_side
 from efo.sync.caller_side import Wakeup, result_of
 
 
 @pytest.fixture(autouse=True)
 def short_naps(monkeypatch):
-    monkeypatch.setattr(wakeup, "NAP_SECONDS", 0.01)
+    monkeypatch.setattr(caller_side, "NAP_SECONDS", 0.01)
 
 
 @pytest.mark.timeout(30)
@@ -23,7 +23,7 @@ def test_a_sleep_ends_although_nobody_wakes_it_and_leaves_nothing_behind():
 
 
 def test_a_sleep_ends_at_once_when_it_is_woken_before(monkeypatch):
-    monkeypatch.setattr(wakeup, "NAP_SECONDS", 3600)
+    monkeypatch.setattr(caller_side, "NAP_SECONDS", 3600)
     woken = Wakeup()
     woken.sleep_unless(woken.wake)  # `wake` returns None: nothing is ready, but it was woken
     assert not woken._sleeping
