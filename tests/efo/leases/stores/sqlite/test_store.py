@@ -231,11 +231,11 @@ async def test_a_write_cancelled_in_its_transaction_completes_and_frees_the_conn
             nursery.start_soon(store.checkpoint, lease, Checkpoint("5"))
             await trio.to_thread.run_sync(inside.wait)
             nursery.cancel_scope.cancel()
-        assert store._connection.in_transaction  # the caller has returned, the thread still runs
+        assert store._single_thread.borrowed_tokens == 1  # the caller has returned, the thread still runs
         resume.set()
         (after,) = await store.list()  # waits for its turn on the connection
         assert after == Lease("s", Checkpoint("5"), owner="ann", counter=2)
-        assert not store._connection.in_transaction
+        assert not await store._run(lambda connection: connection.in_transaction)
         await store.renew(after)
 
 
