@@ -1,8 +1,9 @@
-"""Runs the commands of the release's checks. What one prints is kept for the message of its failure."""
+"""Runs the commands of a proof, each within a time. What one prints is kept for the message of its failure."""
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -27,23 +28,28 @@ def run(
     """Run a command, and return what it prints. `environment`: in addition. Raises CheckError."""
     words = [str(word) for word in command]
     try:
-        done = subprocess.run(  # noqa: S603 - commands of this proof
+        with subprocess.Popen(  # noqa: S603 - commands of this proof
             words,
             cwd=cwd,
             env={**os.environ, **(environment or {})},
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            check=False,
-            timeout=timeout,
-        )
+            start_new_session=True,
+        ) as process:
+            try:
+                stdout, stderr = process.communicate(timeout=timeout)
+            except BaseException:
+                os.killpg(process.pid, signal.SIGKILL)  # with the processes that it started
+                raise
     except OSError as error:
         raise CheckError(f"{words[0]} does not start: {os.strerror(error.errno or 0)}") from error
     except subprocess.TimeoutExpired as error:
         raise CheckError(f"{' '.join(words[:4])} did not end in {timeout:.0f} s") from error
-    if done.returncode != 0:
-        output = f"{done.stdout}{done.stderr}".strip()[-_SHOWN:]
-        raise CheckError(f"{' '.join(words[:6])} ended with {done.returncode}:\n{output}")
-    return done.stdout
+    if process.returncode != 0:
+        output = f"{stdout}{stderr}".strip()[-_SHOWN:]
+        raise CheckError(f"{' '.join(words[:6])} ended with {process.returncode}:\n{output}")
+    return stdout
 
 
 def empty_environment(directory: Path, python: Path) -> Path:

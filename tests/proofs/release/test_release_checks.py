@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import zipfile
 
@@ -9,7 +10,15 @@ import pytest
 
 from proofs.release import checkout
 from proofs.release.__main__ import checks
-from proofs.release.artifacts import Artifacts, check_contents, check_description, first_program, names_of, read_lines
+from proofs.release.artifacts import (
+    Artifacts,
+    check_contents,
+    check_description,
+    check_repository,
+    first_program,
+    names_of,
+    read_lines,
+)
 from proofs.release.commands import CheckError, run
 
 GOOD = {
@@ -64,6 +73,30 @@ def test_a_long_description_has_absolute_links_and_says_that_it_is_markdown():
         check_description("", "")
 
 
+@pytest.mark.parametrize(
+    ("address", "tag", "sentence"),
+    [
+        ("https://code.example/efo", "v0.1.0", "they lead to https://code.example/efo"),
+        ("https://efo.invalid/efo", "", "to be confirmed in Repository of [project.urls] in pyproject.toml"),
+    ],
+)
+def test_the_address_of_the_repository_is_confirmed_at_a_release(address, tag, sentence):
+    assert check_repository([f"Repository, {address}"], tag).endswith(sentence)
+
+
+@pytest.mark.parametrize(
+    ("urls", "message"),
+    [
+        (["Repository, https://efo.invalid/efo"], r"cannot exist: write .* pyproject\.toml"),
+        (["Repository, git@code.example:efo"], "not an address that begins with https://"),
+        ([], "is '', not an address"),
+    ],
+)
+def test_a_release_without_an_address_of_the_repository_is_refused(urls, message):
+    with pytest.raises(CheckError, match=message):
+        check_repository(urls, "v0.1.0")
+
+
 def test_the_first_program_of_the_readme_reads_what_is_there():
     program = first_program('## Read a stream\n\n```python\nefo.consume(application="billing")\n```\n')
     assert program == 'efo.consume(application="billing", initial_position=efo.TRIM_HORIZON)\n'
@@ -87,6 +120,16 @@ def test_what_a_command_printed_is_in_the_message_of_its_failure(tmp_path):
     with pytest.raises(CheckError, match="does not start"):
         run([tmp_path / "none"])
     assert run([sys.executable, "-c", "print(1)"]) == "1\n"
+
+
+def test_a_command_that_does_not_end_is_killed_with_the_processes_that_it_started(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    with pytest.raises(CheckError, match="did not end in 1 s"):
+        run(["/bin/sh", "-c", "sleep 1000 >pipe & wait"], cwd=tmp_path, timeout=1.0)
+    os.set_blocking(reader, True)
+    assert os.read(reader, 1) == b""  # when no process has the other end
+    os.close(reader)
 
 
 @pytest.mark.parametrize(

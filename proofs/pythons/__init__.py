@@ -1,0 +1,1 @@
+"""The wheel on each Python that efo supports."""
