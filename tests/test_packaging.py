@@ -12,10 +12,13 @@ import zipfile
 from fnmatch import fnmatch
 
 import pytest
+from hatchling.metadata.core import ProjectMetadata
+from hatchling.plugin.manager import PluginManager
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from hatch_build import with_absolute_links
 from tests.paths import ROOT
 
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -93,6 +96,35 @@ def test_the_wheel_has_only_the_packages_and_the_spark_hook(tmp_path):
     if (ROOT / ".git").exists():
         built = zipfile.ZipFile(wheel).read("efo_service/commit.txt").decode()
         assert re.fullmatch(r"[0-9a-f]{40}(-dirty)?\n", built)
+
+
+def test_the_long_description_is_the_readme_with_links_to_the_files_of_this_version():
+    metadata = ProjectMetadata(str(ROOT), PluginManager()).core
+    project = PYPROJECT["project"]
+    repository, tag = project["urls"]["Repository"], f"v{project['version']}"
+    readme = (ROOT / "README.md").read_text()
+    links = set(re.findall(r"\]\(([^)\s]+)\)", metadata.readme))
+    assert {link for link in links if not link.startswith(("https://", "#"))} == set()
+    files = {
+        match[2]: match[1] for link in links if (match := re.match(rf"{repository}/(blob|raw)/{tag}/([^#]+)", link))
+    }
+    assert len(files) > 20
+    assert [path for path in files if not (ROOT / path).exists()] == []
+    assert {path for path, kind in files.items() if kind == "raw"} == set(re.findall(r"!\[[^\]]*\]\(([^)]+)\)", readme))
+    assert re.sub(rf"{repository}/(blob|raw)/{tag}/", "", metadata.readme) == readme
+
+
+@pytest.mark.parametrize(
+    ("link", "absolute"),
+    [
+        ("[a](docs/a.md#b)", "[a](https://x/blob/v1/docs/a.md#b)"),
+        ("![a](a.svg)", "![a](https://x/raw/v1/a.svg)"),
+        ("[![a](a.svg)](b.md)", "[![a](https://x/raw/v1/a.svg)](https://x/blob/v1/b.md)"),
+        ("[`a`](#b) [c](https://d/e) [f](mailto:g@h)",) * 2,
+    ],
+)
+def test_relative_links_alone_become_absolute(link, absolute):
+    assert with_absolute_links(link, "https://x/", "v1") == absolute
 
 
 def test_the_source_distribution_has_every_package():

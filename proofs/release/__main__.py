@@ -28,7 +28,7 @@ def checks(artifacts: Artifacts, directory: Path, tag: str, targets: str) -> dic
         "sdist": artifacts.sdist,
         "wheel": artifacts.wheel,
         "contents": artifacts.contents,
-        "description": artifacts.description,
+        "description": lambda: artifacts.description(tag),
         "installed": artifacts.installed,
         "first program": artifacts.first_program,
         "command line": artifacts.command_line,

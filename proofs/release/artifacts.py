@@ -9,9 +9,11 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from collections.abc import Sequence
 from email import message_from_bytes
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 from efo.testing import FakeKinesisThread
 from proofs.paths import ROOT
@@ -63,13 +65,13 @@ class Artifacts:
         """Check what the wheel has: the library, the service, types; nothing of tests and proofs."""
         return check_contents(names_of(self._one("*.whl")))
 
-    def description(self) -> str:
+    def description(self, tag: str) -> str:
         """Check the long description: its links lead somewhere from a page of a package index."""
-        wheel = self._one("*.whl")
-        with zipfile.ZipFile(wheel) as archive:
+        with zipfile.ZipFile(self._one("*.whl")) as archive:
             (name,) = (one for one in archive.namelist() if one.endswith(".dist-info/METADATA"))
             metadata = message_from_bytes(archive.read(name))
-        return check_description(metadata["Description-Content-Type"] or "", str(metadata.get_payload()))
+        links = check_description(metadata["Description-Content-Type"] or "", str(metadata.get_payload()))
+        return f"{links}; {check_repository(metadata.get_all('Project-URL', []), tag)}"
 
     def installed(self) -> str:
         """Install the wheel by the locked dependencies into an empty environment, and import every public name."""
@@ -158,6 +160,19 @@ def check_description(content_type: str, text: str) -> str:
             f"the long description has {len(relative)} relative links, dead on a package index: {relative[:5]}"
         )
     return f"{text.count('](')} links, none of them relative"
+
+
+def check_repository(urls: Sequence[str], tag: str) -> str:
+    """Return a sentence about the repository's address. `tag`: of a release, which needs one. Raises CheckError."""
+    address = dict(url.split(", ", 1) for url in urls).get("Repository", "")
+    place = "Repository of [project.urls] in pyproject.toml"
+    if not address.startswith("https://"):
+        raise CheckError(f"{place} is {address!r}, not an address that begins with https://")
+    if not (urlsplit(address).hostname or "").endswith(".invalid"):
+        return f"they lead to {address}"
+    if tag:
+        raise CheckError(f"the links lead to {address}, which cannot exist: write the repository's address to {place}")
+    return f"they lead to {address}, which stands for the address that is not known yet: to be confirmed in {place}"
 
 
 def first_program(readme: str) -> str:
