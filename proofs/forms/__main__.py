@@ -21,8 +21,10 @@ from proofs.paths import ROOT
 
 TESTS: Final = (
     "tests/efo/adapters/test_conformance.py",
+    "tests/efo/adapters/test_rules.py",
     "tests/efo/adapters/test_ends.py",
     "tests/efo/adapters/test_advice.py",
+    "tests/efo/adapters/test_messages.py",
 )
 SIGNS: Final = {"shown": "+", "none": "-", "missing": "!"}
 

@@ -8,10 +8,11 @@ its handler on asyncio and in synchronous code: there the program takes the one 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import functools
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any
+from typing import Any, TypeVar
 from unittest.mock import patch
 
 import trio
@@ -32,6 +33,7 @@ STREAM = "orders"
 PATIENCE = 0.01
 """Seconds without anything to do before the clock jumps: the application's thread may be about to answer."""
 
+_E = TypeVar("_E")
 OnBatch = Callable[[Any, efo.Batch], bool]
 Program = Callable[..., None]
 """Reads the stream of a world: `program(world, on_batch, on_error=None, **options)`."""
@@ -50,7 +52,9 @@ class World:
         self.puts: list[tuple[str, bytes]] = []
         self.store = efo.leases.MemoryLeaseStore()
         self.seen: list[events.Event] = []
+        self.seen_at: list[float] = []
         self.before: list[Callable[[FakeKinesis], object]] = []
+        self.beside: list[Callable[[FakeKinesis], Awaitable[object]]] = []
         self.faults: FaultScript | None = None
         self.on_drop: Callable[[], object] = lambda: None
         self._elapsed = 0.0
@@ -59,19 +63,28 @@ class World:
 
     @asynccontextmanager
     async def stream(self) -> AsyncIterator[efo.KinesisClient]:
-        """Run the fake; it has the same records and shards each time."""
+        """Run the fake; it has the same records and shards each time, and what is beside the program."""
         self._token = trio.lowlevel.current_trio_token()
         self._elapsed, started = 0.0, trio.current_time()
 
         def clock() -> float:
             return self.settings.epoch + trio.current_time() - started + self._elapsed
 
-        async with FakeKinesis(settings=self.settings, faults=self.faults, clock=clock) as self._fake:
-            self._fake.create_stream(STREAM, shards=self.shards)
-            self._fake.put_many(STREAM, self.puts)
-            for prepare in self.before:
-                prepare(self._fake)
-            yield self._fake.kinesis(STREAM)
+        fake = FakeKinesis(settings=self.settings, faults=self.faults, clock=clock)
+        with collapse_groups():
+            async with fake, trio.open_nursery() as nursery:
+                self._fake = fake
+                fake.create_stream(STREAM, shards=self.shards)
+                fake.put_many(STREAM, self.puts)
+                for prepare in self.before:
+                    prepare(fake)
+                for run in self.beside:
+                    nursery.start_soon(run, fake)
+                try:
+                    yield fake.kinesis(STREAM)
+                finally:
+                    self._fake = None
+                    nursery.cancel_scope.cancel()
 
     def put(self, *data: object, keys: int = 7) -> None:
         """Put records, now or when the fake starts. The key of a record is made of its data."""
@@ -82,6 +95,7 @@ class World:
 
     def _observe(self, event: events.Event) -> None:
         self.seen.append(event)
+        self.seen_at.append(trio.current_time())
         if isinstance(event, events.RecordsDropped):
             self.on_drop()
 
@@ -94,14 +108,37 @@ class World:
 
         self.before.append(pass_time)
 
+    def put_later(self, seconds: float, *data: object) -> None:
+        """Put records so long after the start of the fake."""
+
+        async def put(_fake: FakeKinesis) -> None:
+            await trio.sleep(seconds)
+            self.put(*data)
+
+        self.beside.append(put)
+
     def call(self, function: Callable[[FakeKinesis], Any]) -> Any:
         """Call a function with the fake, from any thread."""
         if trio.lowlevel.in_trio_run():
             return function(self._fake)
         return trio.from_thread.run_sync(function, self._fake, trio_token=self._token)
 
+    def events(self, kind: type[_E]) -> list[_E]:
+        """Return what was reported of this kind."""
+        return [event for event in self.seen if isinstance(event, kind)]
+
     def open_shards(self) -> list[str]:
         return self.call(lambda fake: list(fake.open_shards(STREAM)))
+
+    def set_checkpoint(self, checkpoint: efo.Checkpoint) -> None:
+        """Let the leases be at this checkpoint."""
+
+        async def write() -> None:
+            for lease in await self.store.list():
+                await self.store.delete(lease.key)
+                await self.store.create(dataclasses.replace(lease, checkpoint=checkpoint))
+
+        trio.run(write)
 
     def leases(self) -> dict[str, efo.leases.Lease]:
         found: list[efo.leases.Lease] = []

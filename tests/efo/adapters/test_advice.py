@@ -14,6 +14,9 @@ from efo import events
 from efo.consumer.advice import TAKEOVERS
 from efo.telemetry.log import LoggingObserver
 from efo.testing import FakeKinesis
+from efo.testing.faults import Refuse
+from efo.testing.faults.script import FaultScript, When
+from efo.testing.state.streams import hash_key_of
 from tests.efo.adapters.programs import STREAM, World
 from tests.paths import ROOT
 
@@ -21,7 +24,11 @@ SHARD = "shardId-000000000000"
 
 
 def advice(world, topic):
-    return [event for event in world.seen if isinstance(event, events.AdviceGiven) and event.topic == topic]
+    return [event for event in world.events(events.AdviceGiven) if event.topic == topic]
+
+
+def ack(_consumer, _batch):
+    return True
 
 
 # --- acks that are missing ------------------------------------------------------------------------------------------
@@ -62,8 +69,8 @@ def forgets(program, on_batch, **options):
 def test_a_program_that_acks_everything_is_reported_nothing(program):
     world = World(shards=2)
     world.put(*range(20))
-    program(world, lambda _consumer, _batch: True, until="now")
-    assert [event for event in world.seen if isinstance(event, events.AdviceGiven)] == []
+    program(world, ack, until="now")
+    assert world.events(events.AdviceGiven) == []
 
 
 async def test_records_that_are_acked_singly_are_counted_singly(autojump_clock):
@@ -126,7 +133,7 @@ def test_ids_of_shards_that_do_not_exist_are_reported(program):
     world = World(shards=2)
     world.put(*range(9))
     settings = efo.ConsumerSettings(shards=[SHARD, "shardId-000000000007"])
-    program(world, lambda _consumer, _batch: True, until="now", settings=settings)
+    program(world, ack, until="now", settings=settings)
     (reported,) = advice(world, "unknown_shards")
     assert reported.what == "shards= names shardId-000000000007, which the stream orders does not have"
     assert reported.remedy == "write ids that it has: shardId-000000000000, shardId-000000000001"
@@ -136,13 +143,12 @@ def test_ids_of_shards_that_do_not_exist_are_reported(program):
 def test_an_initial_position_that_checkpoints_override_is_reported(program):
     world = World(shards=2)
     world.put(*range(20))
-    done = lambda _consumer, _batch: True  # noqa: E731 - what a program does with a batch
-    program(world, done, until="now", initial_position="TRIM_HORIZON")
+    program(world, ack, until="now", initial_position="TRIM_HORIZON")
     assert advice(world, "initial_position") == []
-    program(world, done, until="now")
+    program(world, ack, until="now")
     assert advice(world, "initial_position") == []
-    program(world, done, until="now", initial_position="TRIM_HORIZON")
-    program(world, done, until="now", initial_position="2025-12-31T23:00:00Z")
+    program(world, ack, until="now", initial_position="TRIM_HORIZON")
+    program(world, ack, until="now", initial_position="2025-12-31T23:00:00Z")
     reported, time = advice(world, "initial_position")
     assert time.is_warning
     assert time.what.startswith("initial_position=2025-12-31T23:00:00Z has no effect on 2 shards (shardId-000000000000")
@@ -153,100 +159,90 @@ def test_an_initial_position_that_checkpoints_override_is_reported(program):
     assert not reported.is_warning
 
 
+# --- leases and other programs --------------------------------------------------------------------------------------
+
+
 async def nothing(_batch):
     """Do nothing."""
 
 
-# --- leases and other programs --------------------------------------------------------------------------------------
+def another(world, **options):
+    """Let a consumer of the same application run beside the program."""
+
+    async def run(fake):
+        await efo.consume(
+            fake.kinesis(STREAM), nothing, **{**world.options(**options), "observer": lambda _event: None}
+        )
+
+    world.beside.append(run)
 
 
-@pytest.mark.parametrize("leases", ["efo-leases.sqlite", "sqlite:efo-leases.sqlite"])
-async def test_a_lease_file_in_the_working_directory_is_reported_with_its_whole_path(
-    autojump_clock, tmp_path, monkeypatch, leases
-):
+@pytest.mark.promise("a relative lease file is reported")
+def test_a_lease_file_in_the_working_directory_is_reported_with_its_whole_path(program_of_each, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    seen = []
-    async with FakeKinesis() as fake:
-        fake.create_stream(STREAM)
-        options = {"application": "app", "leases": leases, "observer": seen.append}
-        async with efo.open_consumer(fake.kinesis(STREAM), **options) as consumer:
-            (kept,) = consumer.status().advice
-    assert kept.topic == "lease_file"
-    assert str(tmp_path / "efo-leases.sqlite") in kept.what
-    assert not kept.is_warning
+    for leases in ("efo-leases.sqlite", "sqlite:efo-leases.sqlite"):
+        world = World()
+        program_of_each(world, ack, until="now", leases=leases)
+        (given,) = advice(world, "lease_file")
+        assert str(tmp_path / "efo-leases.sqlite") in given.what
+        assert not given.is_warning
 
 
-async def test_another_worker_with_the_same_id_is_reported(autojump_clock):
-    store, seen = efo.leases.MemoryLeaseStore(), {"first": [], "second": []}
-    async with FakeKinesis() as fake, trio.open_nursery() as nursery:
-        fake.create_stream(STREAM, shards=2)
-
-        async def work(name):
-            options = {"application": "app", "leases": store, "worker_id": "same", "observer": seen[name].append}
-            await efo.consume(fake.kinesis(STREAM), nothing, **options)
-
-        nursery.start_soon(work, "first")
-        await trio.sleep(20)
-        nursery.start_soon(work, "second")
-        await trio.sleep(60)
-        nursery.cancel_scope.cancel()
-    reported = [event for name in seen for event in seen[name] if isinstance(event, events.AdviceGiven)]
-    assert {event.topic for event in reported} >= {"worker_id"}
-    text = next(event.what for event in reported if event.topic == "worker_id")
-    assert text.startswith(f"another worker renews leases under this worker's id same, first that of {SHARD}")
+@pytest.mark.promise("another worker with the same id is reported")
+def test_another_worker_with_the_same_id_is_reported(program_for_minutes):
+    world = World(shards=2)
+    another(world)
+    program_for_minutes(world, ack, timeout=80)
+    (given,) = advice(world, "worker_id")
+    assert given.what.startswith("another worker renews leases under this worker's id worker, first that of shardId-")
 
 
-async def test_a_restart_says_that_kinesis_lets_it_wait(autojump_clock):
-    seen = []
-    async with FakeKinesis() as fake:
-        fake.create_stream(STREAM, shards=2)
-        for _ in range(2):
-            options = {"application": "app", "leases": "memory:", "observer": seen.append}
-            with trio.move_on_after(2):
-                await efo.consume(fake.kinesis(STREAM), nothing, **options)
-    (reported,) = [event for event in seen if isinstance(event, events.AdviceGiven)]
-    assert reported.topic == "subscribe_wait"
-    assert "for up to 5 s" in reported.what
-    assert "app" in reported.what
-    assert not reported.is_warning
+@pytest.mark.promise("a restart that waits is reported")
+def test_a_restart_says_that_kinesis_lets_it_wait(program_of_each):
+    world = World(shards=2)
+    world.before.append(lambda fake: fake.register(STREAM, "app"))
+    world.faults = FaultScript([(Refuse("ResourceInUseException"), When(nth=1))])
+    world.put(*range(9))
+    program_of_each(world, ack, until="now")
+    (given,) = advice(world, "subscribe_wait")
+    assert "for up to 5 s" in given.what
+    assert "app" in given.what
+    assert not given.is_warning
 
 
-async def test_two_lease_stores_of_one_application_are_reported_by_their_takeovers(autojump_clock):
-    seen = []
-    async with FakeKinesis() as fake, trio.open_nursery() as nursery:
-        fake.create_stream(STREAM)
-
-        async def work():
-            options = {"application": "app", "leases": "memory:", "observer": seen.append}
-            await efo.consume(fake.kinesis(STREAM), nothing, **options)
-
-        nursery.start_soon(work)
-        nursery.start_soon(work)
-        await trio.sleep(120)
-        nursery.cancel_scope.cancel()
-    reported = [event for event in seen if isinstance(event, events.AdviceGiven) and event.topic == "taken_over"]
-    assert reported
-    assert f"has taken the subscription of {SHARD} over {TAKEOVERS} times in" in reported[0].what
-    assert "keeps its leases in another store" in reported[0].what
+@pytest.mark.promise("two lease stores are reported")
+def test_two_lease_stores_of_one_application_are_reported_by_their_takeovers(program_for_minutes):
+    world = World()
+    another(world, leases="memory:", worker_id="other")
+    program_for_minutes(world, ack, timeout=120)
+    (given,) = advice(world, "taken_over")
+    assert f"has taken the subscription of {SHARD} over {TAKEOVERS} times in" in given.what
+    assert "keeps its leases in another store" in given.what
 
 
-async def test_a_batch_that_takes_minutes_is_in_the_status_while_it_does(autojump_clock):
-    kept = []
+@pytest.mark.promise("a batch that takes minutes is in the status")
+def test_a_batch_that_takes_minutes_is_in_the_status_while_it_does(program_of_each):
+    world, held, kept = World(shards=2), [], []
+    first, second = (next(key for n in range(99) if hash_key_of(key := f"{n}") >> 127 == shard) for shard in range(2))
+    world.before.append(lambda fake: fake.put(STREAM, first, b"1"))
 
-    async def slow(_batch):
+    async def put_second(fake):
         await trio.sleep(100)
-        kept.append(consumer.status().advice)
+        fake.put(STREAM, second, b"2")
 
-    async with FakeKinesis() as fake:
-        fake.create_stream(STREAM)
-        fake.put_many(STREAM, [("key", b"x")] * 5)
-        opening = efo.open_consumer(fake.kinesis(STREAM), application="app", leases="memory:", until="now")
-        async with opening as consumer:
-            await consumer.run(efo.Handler(slow))
-            assert consumer.status().advice == ()
-    ((reported,),) = kept
-    assert reported.topic == "slow_batch"
-    assert reported.what.startswith(f"{SHARD}: 5 records were delivered and are not acked, the first for 100 s")
+    world.beside.append(put_second)
+
+    def hold_the_first(consumer, batch):
+        if not held:
+            held.append(batch.shard_id)
+            return False
+        kept.extend(consumer.status().advice)
+        consumer.drain()
+        return True
+
+    program_of_each(world, hold_the_first)
+    (given,) = [one for one in kept if one.topic == "slow_batch"]
+    assert given.what.startswith(f"{held[0]}: 1 records were delivered and are not acked, the first for ")
 
 
 def test_an_advice_is_one_line_at_its_level(caplog):

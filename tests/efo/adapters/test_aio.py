@@ -131,7 +131,7 @@ def test_a_dead_letter_sink_runs_on_asyncio():
             await consumer.run(efo.aio.Handler(record_handler=refuse, on_error=on_error))
 
     asyncio.run(main(lambda policy: policy))
-    world.store, world._fake = efo.leases.MemoryLeaseStore(), None
+    world.store = efo.leases.MemoryLeaseStore()
     asyncio.run(main(lambda policy: lambda _error: policy))
     assert letters == [1, 1]
 
@@ -269,7 +269,6 @@ def test_a_stale_ack_does_not_reach_a_later_reading_of_the_shard():
     async def main():
         async with efo.aio.open_consumer(world.stream(), **world.options()) as consumer:
             first = await anext(consumer)
-        world._fake = None
         world.puts = [("other", b"%d" % n) for n in range(10, 13)]
         async with efo.aio.open_consumer(world.stream(), **world.options()) as consumer:
             await anext(consumer)

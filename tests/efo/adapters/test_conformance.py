@@ -77,7 +77,6 @@ def test_what_is_acked_is_not_repeated_by_the_next_consumer(program):
     (lease,) = world.leases().values()
     assert not lease.checkpoint.is_sentinel
     assert lease.owner is None
-    world._fake = None
     world.put(10)
     program(world, second)
     assert (sorted(first.got), second.got) == (list(range(10)), [10])
@@ -95,7 +94,6 @@ def test_what_is_not_acked_is_delivered_again(program):
     program(world, leave)
     (lease,) = world.leases().values()
     assert lease.checkpoint.is_sentinel
-    world._fake = None
     program(world, second)
     assert sorted(second.got) == list(range(10))
 
@@ -118,7 +116,6 @@ def test_a_failure_stops_everything_and_keeps_what_was_acked(program):
     assert calls == [[0], [1]]
     (lease,) = world.leases().values()
     assert lease.owner is None
-    world._fake = None
     program(world, second)
     assert second.got == [1]
 
@@ -158,7 +155,6 @@ def test_an_interrupted_program_releases_its_leases_and_repeats_what_it_did_not_
     (lease,) = world.leases().values()
     assert lease.owner is None
     assert lease.checkpoint.is_sentinel
-    world._fake = None
     program(world, second)
     assert sorted(second.got) == list(range(10))
 

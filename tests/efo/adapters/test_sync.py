@@ -49,7 +49,6 @@ def test_a_half_read_iterator_goes_on_where_it_was_left():
 def test_records_that_are_not_acked_are_read_again_and_those_before_them_are_not():
     world = world_of(10)
     assert len(read_all(world, 4)) == 4
-    world._fake = None
     assert len(read_all(world, 6)) == 6
 
 
