@@ -14,6 +14,7 @@ from efo.errors import ResourceInUseError
 from efo.events import AdviceGiven, AdviceTopic, Event, Observer, SubscribeAttempted, SubscriptionEnded
 from efo.identity import time_text
 from efo.model import Lease, Position, PositionType
+from efo.protocol.assignment.placement import ManualAssignment
 from efo.settings import TRIM_HORIZON, ConsumerSettings
 
 TAKEOVERS: Final = 3
@@ -28,6 +29,7 @@ class Advice:
     """Gives advice to `observer`, and observes the events of the consumer itself. `clock`: monotonic seconds.
 
     `consumer_name`: of the fan-out consumer. `position_is_chosen`: whether the application named an initial position.
+    `prefix`: of the keys by which an assignment names the shards, if the stream is one of many.
     """
 
     def __init__(
@@ -37,11 +39,13 @@ class Advice:
         consumer_name: str,
         *,
         position_is_chosen: bool = False,
+        prefix: str = "",
     ) -> None:
         self._observer = observer
         self._clock = clock
         self._consumer_name = consumer_name
         self._position_is_chosen = position_is_chosen
+        self._prefix = prefix
         self._started_at = clock()
         self._given: dict[AdviceTopic, AdviceGiven] = {}
         self._takeovers: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=TAKEOVERS))
@@ -112,16 +116,21 @@ class Advice:
         self, stream: str, settings: ConsumerSettings, listed: Collection[str], leases: Mapping[str, Lease]
     ) -> None:
         """Look at the shards and leases that a consumer finds at its start."""
-        if isinstance(shards := settings.shards, Collection):
-            known = {*listed, *leases}
-            if unknown := sorted({*shards} - known):
-                self.give(
-                    "unknown_shards",
-                    f"shards= names {_names(unknown)}, which the stream {stream} does not have",
-                    f"write ids that it has: {_names(sorted(known))}",
-                )
+        known = {*listed, *leases}
+        self._unknown("shards=", settings.shards if isinstance(settings.shards, Collection) else (), stream, known)
+        if isinstance(settings.assignment, ManualAssignment):
+            named = [key for key in settings.assignment.named if key.startswith(self._prefix) or "/" not in key]
+            self._unknown("manual_assignment", named, stream, {f"{self._prefix}{one}" for one in known})
         if self._position_is_chosen or settings.start_position != TRIM_HORIZON:  # which is the default
             self._overridden(settings, leases)
+
+    def _unknown(self, where: str, ids: Iterable[str], stream: str, known: Collection[str]) -> None:
+        if unknown := sorted({*ids}.difference(known)):
+            self.give(
+                "unknown_shards",
+                f"{where} names {_names(unknown)}, which the stream {stream} does not have",
+                f"write ids that it has: {_names(sorted(known))}",
+            )
 
     def _overridden(self, settings: ConsumerSettings, leases: Mapping[str, Lease]) -> None:
         position = settings.start_position

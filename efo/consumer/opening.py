@@ -186,7 +186,13 @@ async def open_sharing(
         kinesis, observer = replace(kinesis, control_plane=starting.plane), combine_observers(observer, starting)
         consumer_name = consumer_name_of(application, worker_id, settings)
         clock = trio.lowlevel.current_clock().current_time
-        advice = Advice(observer, clock, consumer_name, position_is_chosen=position_is_chosen)
+        advice = Advice(
+            observer,
+            clock,
+            consumer_name,
+            position_is_chosen=position_is_chosen,
+            prefix="" if shared is None else f"{kinesis.stream}/",
+        )
         observer = combine_observers(observer, advice)
         stack.enter_context(watched_loop(advice))
         observer(WorkerStarted(worker_id))

@@ -8,8 +8,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Unpack
 
-import trio
-
 from efo.arn import parse_stream
 from efo.aws.clock import ServiceClock
 from efo.aws.credentials import CredentialSource
@@ -95,10 +93,9 @@ async def open_kinesis(
     found: StreamLocation = {"region": endpoint.region, "endpoint_url": endpoint.url, "ca_file": endpoint.ca_file}
     lazy = open_aiobotocore(source, clock, {**where, **found})
     with collapse_groups():
-        async with lazy as aiobotocore, trio.open_nursery() as connections:
+        pool = ConnectionPool(connector.connect, address=endpoint.authority)
+        async with lazy as aiobotocore, pool.running():
             signer = Signer(source, clock, f"{endpoint.url}/", endpoint.region)
-            pool = ConnectionPool(connector.connect, address=endpoint.authority)
-            await connections.start(pool.run)
             caller = ServiceCaller(
                 pool, sign=signer.sign, authority=endpoint.authority, scheme=endpoint.scheme, correct=correct
             )
@@ -118,4 +115,3 @@ async def open_kinesis(
                 region=endpoint.region,
                 correct=correct,
             )
-            connections.cancel_scope.cancel()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from zlib import crc32
 
@@ -100,22 +100,34 @@ def manual_assignment(
     workers share the shards without one. A shard waits while its worker is not there. To read only some shards, and
     leave the others to anybody, see `ConsumerSettings.shards`. Raises ConfigurationError.
     """
-    find = (lambda lease: worker_of.get(lease.key)) if isinstance(worker_of, Mapping) else worker_of
-    check_callable("worker_of", find, "a mapping from shard ids to worker ids, or a function of a lease", "lease")
-    check_callable("otherwise", otherwise, "an assignment strategy", "view")
+    if isinstance(worker_of, Mapping):
+        return ManualAssignment(lambda lease: worker_of.get(lease.key), otherwise, frozenset(worker_of))
+    return ManualAssignment(worker_of, otherwise)
 
-    def manual(view: AssignmentView, /) -> AssignmentPlan:
-        take = [lease for lease in view.free if find(lease) == view.worker]
-        steal = [lease for lease in view.stealable if find(lease) == view.worker]
+
+class ManualAssignment:
+    """The strategy of `manual_assignment`. `find`: the worker of a lease. `named`: keys that are named one by one."""
+
+    def __init__(
+        self, find: Callable[[Lease], str | None], otherwise: Assignment, named: Collection[str] = frozenset()
+    ) -> None:
+        check_callable("worker_of", find, "a mapping from shard ids to worker ids, or a function of a lease", "lease")
+        check_callable("otherwise", otherwise, "an assignment strategy", "view")
+        self._find = find
+        self._otherwise = otherwise
+        self.named = named
+
+    def __call__(self, view: AssignmentView, /) -> AssignmentPlan:
+        """Return what this worker takes."""
+        take = [lease for lease in view.free if self._find(lease) == view.worker]
+        steal = [lease for lease in view.stealable if self._find(lease) == view.worker]
         rest = replace(
             view,
-            free=[lease for lease in view.free if find(lease) is None],
-            held=_only(view.held, view.held, lambda lease: find(lease) is None),
+            free=[lease for lease in view.free if self._find(lease) is None],
+            held=_only(view.held, view.held, lambda lease: self._find(lease) is None),
         )
-        shared = otherwise(rest)
+        shared = self._otherwise(rest)
         return AssignmentPlan(take=(*take, *shared.take), steal=(*steal, *shared.steal))
-
-    return manual
 
 
 def _among(

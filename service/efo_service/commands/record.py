@@ -7,6 +7,8 @@ import os
 import signal
 import sys
 import time
+from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import Annotated, BinaryIO, Final
 
@@ -14,6 +16,7 @@ import trio
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
+from efo.events import ConsumerDeregistered, Event
 from efo.exception_groups import collapse_groups
 from efo.kinesis.registration import Registration
 from efo.testing.recording.writer import RecordingWriter
@@ -52,7 +55,10 @@ def record(
         list[str] | None, Parameter(negative="", help="Record this shard and its descendants. Repeat it for others.")
     ] = None,
     consumer: Annotated[
-        str | None, Parameter(help="The fan-out consumer to register. Default: the application's name and -record.")
+        str | None,
+        Parameter(
+            help="A fan-out consumer, which stays. Default: one named APPLICATION-record, deregistered at the end."
+        ),
     ] = None,
     config: ConfigFile = None,
     as_json: Json = False,
@@ -66,17 +72,23 @@ def record(
             f"--consumer {name}: this is the consumer of the application, whose subscriptions a recording would take: "
             "choose another name"
         )
+    ended: list[ConsumerDeregistered] = []
     try:
         with _create(output) as file:
-            writer = trio.run(_record, settings, file, name, start, seconds, tuple(shard or ()))
+            run = partial(_record, settings, file, name, ended if consumer is None else None)
+            writer = trio.run(run, start, seconds, tuple(shard or ()))
     except OSError as error:  # of the file: errors of the network are TransportError
         raise UnavailableError(f"{output} cannot be written: {error.strerror or error}") from error
     values = {"file": str(output), "calls": writer.calls, "bytes": writer.data_bytes, "consumer": name}
     if as_json:
         write_json(values)
-        return
-    write_line(f"{output}: {writer.calls} calls, {writer.data_bytes} bytes")
-    write_note(f"the fan-out consumer stays registered and costs: `efo consumers deregister {name} --force` ends that")
+    else:
+        write_line(f"{output}: {writer.calls} calls, {writer.data_bytes} bytes")
+    if consumer is not None or any(event.error_type for event in ended):
+        why = "".join(f" ({event.detail or event.error_type})" for event in ended)
+        write_note(
+            f"the fan-out consumer stays registered and costs: `efo consumers deregister {name} --force` ends that{why}"
+        )
 
 
 def _create(output: Path) -> BinaryIO:
@@ -88,9 +100,18 @@ def _create(output: Path) -> BinaryIO:
 
 
 async def _record(
-    settings: Settings, file: BinaryIO, name: str, start: str, seconds: float | None, shards: tuple[str, ...]
+    settings: Settings,
+    file: BinaryIO,
+    name: str,
+    ended: list[ConsumerDeregistered] | None,
+    start: str,
+    seconds: float | None,
+    shards: tuple[str, ...],
 ) -> RecordingWriter:
-    """Record until the time is over, a signal arrives, or all shards have ended."""
+    """Record until the time is over, a signal arrives, or all shards have ended.
+
+    `name`: of the fan-out consumer. `ended`: gets how it was deregistered at the end (rule R13); None: it stays.
+    """
     writer = RecordingWriter(file)
     with collapse_groups(), trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with trio.open_nursery() as nursery:
@@ -99,10 +120,18 @@ async def _record(
                 async for _signal in signals:
                     nursery.cancel_scope.cancel()
 
+            def observe(event: Event) -> None:
+                if isinstance(event, ConsumerDeregistered) and ended is not None:
+                    ended.append(event)
+
             nursery.start_soon(until_signal)  # from the start: a consumer may take minutes to become ACTIVE
-            async with open_stream(settings.kinesis) as kinesis:
+            async with AsyncExitStack() as stack:
+                kinesis = await stack.enter_async_context(open_stream(settings.kinesis))
                 tags = settings.consumer.consumer_tags
-                consumer = await Registration(kinesis.control_plane, name, tags=tags).ensure()
+                registration = Registration(kinesis.control_plane, name, observe, tags=tags)
+                if ended is not None:
+                    stack.push_async_callback(registration.end)
+                consumer = await registration.ensure()
                 if sys.stderr.isatty():
                     nursery.start_soon(_show_progress, writer)
                 recorder = StreamRecorder(

@@ -12,14 +12,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import structlog
-import trio
 from pyspark import SparkFiles
 from pyspark.sql.datasource import InputPartition
 
-from efo.errors import ConfigurationError, EfoError, ResourceNotFoundError
+from efo.errors import ConfigurationError
 from efo_service.config.settings import Settings
-from efo_service.factories.kinesis import open_stream
 from efo_service.relay.object_store.url import StoreUrl, log_root
 from efo_service.spark.errors import one_line_errors
 from efo_service.spark.source.log_reader import LogReader
@@ -30,7 +27,6 @@ if TYPE_CHECKING:
     from efo_service.spark_kinesis.options import KinesisOptions
 
 _POLL: Final = 0.5
-_DEREGISTER_SECONDS: Final = 30.0
 
 
 class KinesisReader(LogReader):
@@ -69,7 +65,7 @@ def _parent(log: str | None) -> Path:
 
 
 def _relay(settings: Settings, until: float | None) -> None:
-    """Relay what was in the stream at a time, then deregister the consumer."""
+    """Relay what was in the stream at a time. Its consumer is ephemeral: it ends with the relay (rule R13)."""
     relay = RelayThread(settings, settings.leases.path.parent)
     try:
         relay.start()
@@ -78,25 +74,3 @@ def _relay(settings: Settings, until: float | None) -> None:
             relay.check()
     finally:
         relay.stop()
-        if settings.consumer.read_mode != "polling":
-            trio.run(_deregister, settings)
-
-
-async def _deregister(settings: Settings) -> None:
-    """Deregister the consumer of this read. It is nobody else's: the exception to rule R13."""
-    name = settings.consumer.fan_out_consumer
-    try:
-        with trio.fail_after(_DEREGISTER_SECONDS):
-            async with open_stream(settings.kinesis) as kinesis:
-                control_plane = kinesis.control_plane
-                stream = await control_plane.describe_stream()
-                consumer = await control_plane.describe_consumer(stream.arn, name)
-                await control_plane.deregister_consumer(consumer.arn)
-    except ResourceNotFoundError:
-        pass  # the read failed before it was registered
-    except (EfoError, trio.TooSlowError) as error:
-        structlog.get_logger().warning(
-            "consumer_not_deregistered",
-            consumer=name,
-            message=f"it stays registered and costs: `efo consumers deregister {name}` ends that ({error})",
-        )

@@ -149,6 +149,7 @@ class KinesisOptions:
         application = consumer.setdefault("application", "log-" + hashlib.sha256(place.encode()).hexdigest()[:12])
         if batch is not None:
             application = consumer["application"] = f"{application}-{batch}"
+            consumer["ephemeral"] = consumer.get("read_mode") != "polling" and consumer.get("consumer_arn") is None
         if position is not None:
             consumer["initial_position"] = position
         if consumer.get("consumer_arn") is None:

@@ -139,6 +139,25 @@ def test_ids_of_shards_that_do_not_exist_are_reported(program):
     assert reported.remedy == "write ids that it has: shardId-000000000000, shardId-000000000001"
 
 
+@pytest.mark.promise("ids of shards that do not exist are reported")
+def test_an_assignment_of_shards_that_do_not_exist_is_reported(program):
+    world = World(shards=2)
+    world.put(*range(9))
+    prefix, other = (f"{STREAM}/", "clicks/") if program.reads_many else ("", "")
+    names = [
+        f"{prefix}{SHARD}",
+        f"{prefix}shardId-000000000007",
+        "shardId-000000000008",
+        f"{other}shardId-000000000009",
+    ]
+    settings = efo.ConsumerSettings(assignment=efo.leases.manual_assignment(dict.fromkeys(names, "worker")))
+    program(world, ack, until="now", settings=settings)
+    (reported,) = advice(world, "unknown_shards")
+    unknown = sorted(names[1:3] if program.reads_many else names[1:])
+    assert reported.what == f"manual_assignment names {', '.join(unknown)}, which the stream orders does not have"
+    assert reported.remedy.endswith(f": {prefix}{SHARD}, {prefix}shardId-000000000001")
+
+
 @pytest.mark.promise("an initial position without effect is reported")
 def test_an_initial_position_that_checkpoints_override_is_reported(program):
     world = World(shards=2)

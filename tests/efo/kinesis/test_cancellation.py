@@ -5,6 +5,7 @@ window has shrunk, no task remains, and no call of the subscribe budget is used 
 """
 
 import ssl
+import time
 from contextlib import suppress
 
 import trio
@@ -13,11 +14,15 @@ import trio.testing
 import trustme
 from h2.settings import SettingCodes
 
+import efo
+from efo.events import ConsumerDeregistered
 from efo.kinesis.aws.connector import Connector
 from efo.kinesis.connection import CONNECTION_WINDOW
 from efo.kinesis.connection_pool import ConnectionPool
 from efo.kinesis.pacing import SubscribePacer
 from efo.model import Position
+from efo.testing import FakeKinesis, FakeSettings
+from efo.testing.server.listener import environment
 from proofs.benchmarks.subscribed import STREAM, open_subscribed
 
 SHARD = "shardId-000000000000"
@@ -228,3 +233,23 @@ async def test_a_tls_handshake_that_is_cancelled_at_each_await_leaves_no_socket_
                 changed = trio.Event()
         assert 1 <= len(ended) <= n
         nursery.cancel_scope.cancel()
+
+
+async def test_clean_up_that_is_shielded_can_call_when_the_block_of_the_client_is_cancelled(monkeypatch):
+    settings = FakeSettings(consumer_creating=0.0)
+    async with FakeKinesis(settings=settings, clock=time.time) as fake, fake.serve() as address:
+        fake.create_stream(STREAM)
+        fake.put(STREAM, "key", b"data")
+        for name, value in environment(address).items():
+            monkeypatch.setenv(name, value)
+        seen = []
+        with trio.CancelScope() as scope:
+
+            async def cancel(_batch):
+                scope.cancel()
+
+            ephemeral = efo.ConsumerSettings(ephemeral=True)
+            options = {"application": "app", "leases": "memory:", "observer": seen.append}
+            await efo.consume(STREAM, cancel, settings=ephemeral, **options)
+        assert scope.cancelled_caught
+        assert [event.error_type for event in seen if isinstance(event, ConsumerDeregistered)] == [None]

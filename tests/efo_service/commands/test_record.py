@@ -10,7 +10,10 @@ import time
 import pytest
 import trio
 
-from efo.testing import FakeKinesisThread
+from efo.kinesis.aws.client import open_kinesis
+from efo.testing import FakeKinesisThread, FakeSettings
+from efo.testing.faults import Refuse
+from efo.testing.faults.script import When
 from efo.testing.recording.file import Recording
 from efo_service.cli import call
 from efo_service.exit_codes import Exit
@@ -19,7 +22,7 @@ from tests.environment import use_fake
 
 @pytest.fixture(scope="module")
 def kinesis():
-    with FakeKinesisThread() as fake:
+    with FakeKinesisThread(settings=FakeSettings(consumer_creating=0.0)) as fake:
         fake.create_stream("orders", shards=1)
         fake.put("orders", "secret-key", b"secret-data")
         yield fake
@@ -28,6 +31,18 @@ def kinesis():
 @pytest.fixture(autouse=True)
 def environment(kinesis, monkeypatch):
     use_fake(monkeypatch, kinesis)
+
+
+def registered(kinesis):
+    async def names():
+        async with open_kinesis(
+            "orders", region="us-east-1", endpoint_url=kinesis.url, ca_file=kinesis.ca_file
+        ) as client:
+            stream = await client.control_plane.describe_stream()
+            found = await client.control_plane.list_consumers(stream.arn)
+            return [consumer.name for consumer in found if consumer.status != "DELETING"]
+
+    return trio.run(names)
 
 
 def test_a_signal_ends_the_recording_and_the_output_has_no_data(tmp_path, capsys):
@@ -52,6 +67,28 @@ def test_a_signal_ends_the_recording_and_the_output_has_no_data(tmp_path, capsys
     assert b"secret-key" in recorded
     assert "secret" not in output.out + output.err
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize(("arguments", "stays"), [([], False), (["--consumer", "named"], True)])
+def test_its_own_consumer_is_deregistered_at_the_end_and_one_that_is_named_stays(
+    tmp_path, capsys, kinesis, arguments, stays
+):
+    name = arguments[-1] if arguments else "efo-record"
+    path = tmp_path / "orders.jsonl"
+    command = ["record", "orders", "--output", str(path), "--from", "trim_horizon", "--seconds", "0.5", *arguments]
+    assert call(command) == Exit.OK
+    assert (name in registered(kinesis)) is stays
+    assert (f"efo consumers deregister {name} --force" in capsys.readouterr().err) is stays
+
+
+def test_a_consumer_that_cannot_be_deregistered_is_named_with_the_reason(tmp_path, capsys, kinesis):
+    refused = Refuse("AccessDeniedException", message="no kinesis:DeregisterStreamConsumer")
+    kinesis.inject(refused, When(operation="DeregisterStreamConsumer"))
+    command = ["record", "orders", "--output", str(tmp_path / "orders.jsonl"), "--seconds", "0.5"]
+    assert call(command) == Exit.OK
+    message = capsys.readouterr().err
+    assert "efo consumers deregister efo-record --force" in message
+    assert "kinesis:DeregisterStreamConsumer" in message
 
 
 @pytest.mark.parametrize(

@@ -129,6 +129,12 @@ def test_a_batch_has_a_consumer_of_its_own_and_begins_at_a_time(tmp_path):
     assert reading.starting == AtTime("startingTimestamp", 1_700_000_000_500, or_latest=True)
 
 
+@pytest.mark.parametrize(("read_mode", "is_ephemeral"), [("fanout", True), ("auto", True), ("polling", False)])
+def test_the_consumer_of_a_batch_ends_with_it(tmp_path, read_mode, is_ephemeral):
+    settings, _, _ = batch_of(tmp_path, readMode=read_mode)
+    assert settings.consumer.ephemeral is is_ephemeral
+
+
 def test_a_start_that_is_now_by_another_clock_is_now(tmp_path):
     now = 1_750_000_000.0
     options = {"stream": "orders", "startingTimestamp": str(round((now + 60) * 1000))}
