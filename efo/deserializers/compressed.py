@@ -63,7 +63,7 @@ def zstd(inner: Deserializer[T], *, max_size: int = MAX_SIZE, or_plain: bool = F
     `max_size`, `or_plain`: as for `gzip`. Raises MissingExtraError before Python 3.14 without backports.zstd, and
     ConfigurationError.
     """
-    zstandard: Any = _zstd_module()
+    zstandard: Any = zstd_module()
     low, high = _WINDOW_LOGS
 
     def decompress(record: Record) -> bytes:
@@ -134,7 +134,8 @@ def _all_of(
     raise refused(record, f"{name} in more than {MAX_PARTS:,} parts")
 
 
-def _zstd_module() -> Any:
+def zstd_module() -> Any:
+    """Return the module that reads Zstandard. Raises MissingExtraError."""
     try:
         if sys.version_info >= (3, 14):
             from compression import zstd as module  # noqa: PLC0415 - only for this

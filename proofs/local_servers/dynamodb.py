@@ -96,5 +96,5 @@ def _probe(url: str) -> None:
     try:
         with urllib.request.urlopen(url, timeout=10):  # noqa: S310 - a local URL
             pass
-    except urllib.error.HTTPError:
-        pass
+    except urllib.error.HTTPError as error:
+        error.close()

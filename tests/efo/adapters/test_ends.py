@@ -66,7 +66,7 @@ def test_until_a_time_waits_for_it_and_then_ends(program):
             world.put(1)
         return reader(consumer, batch)
 
-    until = datetime.fromtimestamp(world.settings.epoch + 3, tz=UTC)
+    until = datetime.fromtimestamp(world.settings.epoch + 30, tz=UTC)
     program(world, read, until=until)
     assert reader.got == [0, 1]
     (lease,) = world.leases().values()

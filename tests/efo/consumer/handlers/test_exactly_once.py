@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from contextlib import ExitStack
 
 import pytest
 import trio
@@ -19,8 +20,8 @@ from tests.efo.consumer.handlers.test_handler import STREAM, open_environment
 class Database:
     """An application's tables. `before_commit`, `after_commit`: called in a transaction, and after it."""
 
-    def __init__(self, path=":memory:"):
-        self.connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    def __init__(self):
+        self.connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         self.connection.executescript(
             "CREATE TABLE records (data TEXT);"
             "CREATE TABLE positions (shard TEXT PRIMARY KEY, position TEXT NOT NULL) WITHOUT ROWID"
@@ -65,6 +66,18 @@ class Database:
         return [int(row[0]) for row in self.connection.execute("SELECT data FROM records ORDER BY rowid")]
 
 
+@pytest.fixture
+def new_database():
+    with ExitStack() as stack:
+
+        def opened():
+            database = Database()
+            stack.callback(database.connection.close)
+            return database
+
+        yield opened
+
+
 def handler(database, env, **options):
     return efo.ExactlyOnceHandler(database.store, database.load, observer=env.observe, **options)
 
@@ -85,8 +98,8 @@ def raising(times=1):
     return call
 
 
-async def test_records_and_position_are_one_transaction(autojump_clock):
-    database = Database()
+async def test_records_and_position_are_one_transaction(autojump_clock, new_database):
+    database = new_database()
     async with open_environment(event_records=2) as env:
         env.put(*range(5))
         async with env.consuming(handler(database, env)):
@@ -97,9 +110,9 @@ async def test_records_and_position_are_one_transaction(autojump_clock):
         assert database.load_now(STREAM, database.moves[0].shard_id) == records[-1].sequence_number
 
 
-async def test_the_position_wins_over_the_checkpoint_at_the_start(autojump_clock):
+async def test_the_position_wins_over_the_checkpoint_at_the_start(autojump_clock, new_database):
     """As after a crash between the commit and the saving of the checkpoint, and after leases that were deleted."""
-    database = Database()
+    database = new_database()
     async with open_environment() as env:
         env.put(*range(3))
         async with env.consuming(handler(database, env)):
@@ -114,8 +127,10 @@ async def test_the_position_wins_over_the_checkpoint_at_the_start(autojump_clock
 
 
 @pytest.mark.parametrize("moment", ["before_commit", "after_commit"])
-async def test_a_failed_call_stores_nothing_twice_also_if_its_commit_has_succeeded(autojump_clock, moment):
-    database = Database()
+async def test_a_failed_call_stores_nothing_twice_also_if_its_commit_has_succeeded(
+    autojump_clock, moment, new_database
+):
+    database = new_database()
     setattr(database, moment, raising(2))
     async with open_environment(event_records=3) as env:
         env.put(*range(9))
@@ -124,8 +139,8 @@ async def test_a_failed_call_stores_nothing_twice_also_if_its_commit_has_succeed
     assert database.numbers == list(range(9))
 
 
-async def test_the_halves_of_a_batch_that_was_stored_after_all_are_not_stored_again(autojump_clock):
-    database = Database()
+async def test_the_halves_of_a_batch_that_was_stored_after_all_are_not_stored_again(autojump_clock, new_database):
+    database = new_database()
     database.after_commit = raising(1)
     async with open_environment() as env:
         env.put(*range(6))
@@ -135,8 +150,8 @@ async def test_the_halves_of_a_batch_that_was_stored_after_all_are_not_stored_ag
     assert database.numbers == list(range(6))
 
 
-async def test_a_poison_record_is_skipped_and_the_next_one_moves_the_position(autojump_clock):
-    database = Database()
+async def test_a_poison_record_is_skipped_and_the_next_one_moves_the_position(autojump_clock, new_database):
+    database = new_database()
 
     async def store(batch, move):
         if any(record.data == b"2" for record in batch):
@@ -154,9 +169,9 @@ async def test_a_poison_record_is_skipped_and_the_next_one_moves_the_position(au
     assert database.numbers == [0, 1, 3, 4]
 
 
-async def test_a_worker_that_lost_its_lease_stores_nothing_that_another_one_has_stored(autojump_clock):
+async def test_a_worker_that_lost_its_lease_stores_nothing_that_another_one_has_stored(autojump_clock, new_database):
     """Two consumers of different lease stores read the same shards: the worst that can happen."""
-    database = Database()
+    database = new_database()
     async with open_environment(event_records=1) as env, open_environment() as other:
         env.put(*range(20))
         second = efo.open_consumer(env.fake.kinesis(STREAM), application="second", leases=other.store)
@@ -167,21 +182,21 @@ async def test_a_worker_that_lost_its_lease_stores_nothing_that_another_one_has_
     assert database.numbers == list(range(20))
 
 
-async def test_a_position_that_is_always_refused_isolates_its_shard(autojump_clock):
+async def test_a_position_that_is_always_refused_isolates_its_shard(autojump_clock, new_database):
     async def store(_batch, move):
         move.check(0)
 
     async with open_environment() as env:
         env.put(1)
-        reader = efo.ExactlyOnceHandler(store, Database().load)
+        reader = efo.ExactlyOnceHandler(store, new_database().load)
         async with env.consuming(reader) as consumer:
             await trio.sleep(20)
             assert len(consumer.status().isolated) == 1
 
 
 @pytest.mark.parametrize("then", ["stop", "isolate"])
-async def test_a_database_that_is_down_at_the_start_is_left_to_the_policy(autojump_clock, then):
-    database, calls = Database(), []
+async def test_a_database_that_is_down_at_the_start_is_left_to_the_policy(autojump_clock, then, new_database):
+    database, calls = new_database(), []
 
     async def load(stream, shard_id):
         calls.append(trio.current_time())
@@ -205,19 +220,19 @@ async def test_a_database_that_is_down_at_the_start_is_left_to_the_policy(autoju
 
 
 @pytest.mark.parametrize("found", [7, "x", "LATEST", "1/x", ""])
-async def test_what_is_no_position_stops_everything(autojump_clock, found):
+async def test_what_is_no_position_stops_everything(autojump_clock, found, new_database):
     async def load(_stream, _shard_id):
         return found
 
     async with open_environment() as env:
         env.put(1)
         with pytest.raises(HandlerError, match="load_position returned"):
-            async with env.consuming(efo.ExactlyOnceHandler(Database().store, load)):
+            async with env.consuming(efo.ExactlyOnceHandler(new_database().store, load)):
                 await trio.sleep(20)
 
 
-def test_functions_that_do_not_fit_are_refused_at_the_call():
-    database = Database()
+def test_functions_that_do_not_fit_are_refused_at_the_call(new_database):
+    database = new_database()
 
     async def store_only(batch):
         pass
@@ -236,8 +251,8 @@ def test_functions_that_do_not_fit_are_refused_at_the_call():
 
 
 @pytest.mark.parametrize("surface", ["asyncio", "sync", "sync threads"])
-def test_each_surface_stores_exactly_once(surface):
-    database, stream = Database(), efo.testing.InMemoryStream("orders", shards=2)
+def test_each_surface_stores_exactly_once(surface, new_database):
+    database, stream = new_database(), efo.testing.InMemoryStream("orders", shards=2)
     for number in range(10):
         stream.put(str(number), str(number).encode())
     wait = lambda consumer: len(database.numbers) == 10 and consumer.drain()  # noqa: E731
