@@ -37,6 +37,7 @@ PROOFS: Final = {
         Proof("mutants", "proofs.mutants", "Change the code: does a test notice", "SEED=1 SAMPLE=100", takes="hours"),
         Proof("compat", "proofs.compatibility", "Read what earlier versions wrote; upgrade", 'ARGS="--upgrade"'),
         Proof("conformance", "tools.conformance", "One suite on each lease store", 'ARGS="--store redis"'),
+        Proof("scale", "proofs.scale", "Fleets within AWS's limits, virtual time", 'ARGS="1000x20@30"', takes="15 min"),
         Proof("failover", "proofs.benchmarks.failover", "The time to take over leases after a crash", takes="5 min"),
     ),
     "From end to end, through kills": (

@@ -24,11 +24,13 @@ from efo.events import (
     ShardSyncFailed,
     StreamIdentified,
 )
+from efo.exception_groups import collapse_groups
 from efo.kinesis.client import KinesisClient
 from efo.kinesis.identity import StreamIdentity
 from efo.leases.coordinator import LeaseCoordinator
 from efo.leases.held_lease import report_store_call
 from efo.leases.store import LeaseStore
+from efo.leases.writes import MAX_CONCURRENT_WRITES
 from efo.model import Checkpoint, HashKeyRange, Lease, Position, Shard
 from efo.protocol.audit import HashRangeAudit
 from efo.protocol.backoff import Backoff
@@ -180,9 +182,7 @@ class ShardSync:
         self._report_cycles(leases)
         if self.synced_after == inf:
             self._advice.shards_listed(self._kinesis.stream, self._settings, self._listed, leases)
-        wanted = await self._since_initial(shards, leases)
-        for lease in leases_to_create(wanted, leases, self._settings.initial_checkpoint):
-            await self._store.create(self._complete(lease, leases))
+        await self._create_missing(await self._since_initial(shards, leases), leases)
         await self._clean_up(leases, shards)
         self.synced_after = self._coordinator.scans_begun
         self._coordinator.wake()
@@ -195,6 +195,40 @@ class ShardSync:
             self._is_identified = True
             hours = None if description is None else description.retention_hours
             self._observer(StreamIdentified(self._identity.created_at, hours))
+
+    async def _create_missing(self, wanted: Sequence[Shard], leases: Mapping[str, Lease]) -> None:
+        """Create the missing leases, parents before children.
+
+        Workers that start together create them together: each begins anywhere, and reads the table again when it meets
+        a lease that another one has created. Otherwise each of them would write every lease of the stream.
+        """
+        known = dict(leases)
+        while missing := leases_to_create(wanted, known, self._settings.initial_checkpoint):
+            keys = {lease.key for lease in missing}
+            ready = [self._complete(lease, leases) for lease in missing if keys.isdisjoint(lease.parents)]
+            ready = ready or [self._complete(lease, leases) for lease in missing]  # a circle: rows written by hand
+            first = int(self._random() * len(ready)) if len(ready) > MAX_CONCURRENT_WRITES else 0
+            ready = ready[first:] + ready[:first]
+            for at in range(0, len(ready), MAX_CONCURRENT_WRITES):
+                now = ready[at : at + MAX_CONCURRENT_WRITES]
+                are_new = await self._create_all(now)
+                known |= {lease.key: lease for lease in now}
+                if not are_new:
+                    known |= {lease.key: lease for lease in await self._store.list()}
+                    break
+
+    async def _create_all(self, leases: Sequence[Lease]) -> bool:
+        """Create leases at the same time; return whether none of them existed."""
+        created: list[bool] = []
+
+        async def create(lease: Lease) -> None:
+            created.append(await self._store.create(lease))
+
+        with collapse_groups():
+            async with trio.open_nursery() as nursery:
+                for lease in leases:
+                    nursery.start_soon(create, lease)
+        return all(created)
 
     def _complete(self, lease: Lease, leases: Mapping[str, Lease]) -> Lease:
         """Return a new lease with its stream and its times. One that continues what was read has no time: R5."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import pairwise
 
 import pytest
@@ -77,6 +78,33 @@ async def test_shards_that_are_not_read_are_counted_as_ready_or_waiting(autojump
             await store.create(Lease("shardId-000000000002", Checkpoint.TRIM_HORIZON, parents=parents))
             await trio.sleep(20)
             assert consumer.status().counts == {"waiting_parent": 1, "ready": 1, "consuming": 1, "finished": 0}
+
+
+class SlowTable(MemoryLeaseStore):
+    """A table in which a write takes time. `created`: how often each lease was created, or found to exist."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.created: Counter[str] = Counter()
+
+    async def create(self, lease: Lease) -> bool:
+        """Add a lease unless its key exists."""
+        await trio.sleep(0.01)
+        self.created[lease.key] += 1
+        return await super().create(lease)
+
+
+async def test_workers_that_start_together_create_the_leases_together(autojump_clock: trio.testing.MockClock) -> None:
+    """Each of them would else write each lease, one after the other: of 10,000 shards and 200 workers, two millions."""
+    store = SlowTable()
+    async with FakeKinesis() as fake:
+        fake.create_stream(STREAM, shards=400)
+        async with AsyncExitStack() as stack:
+            for number in range(8):
+                await stack.enter_async_context(open_reader(fake, store, [], [], worker_id=f"worker-{number}"))
+            await trio.sleep(2)
+            assert len(store.rows()) == 400
+            assert store.created.total() < 2 * 400
 
 
 async def keys(store: MemoryLeaseStore) -> set[str]:

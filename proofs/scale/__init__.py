@@ -1,0 +1,1 @@
+"""Whole fleets in virtual time, within AWS's limits: `make scale`."""
