@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from math import inf
 from typing import TYPE_CHECKING, Self
@@ -31,6 +31,7 @@ from efo.identity import check_refusal
 from efo.kinesis.shard_source import ShardEnd, ShardSource
 from efo.model import Batch, Checkpoint, ChildShard, Position, Record
 from efo.protocol.messages import SubscribeToShardEvent
+from efo.protocol.packed import packed
 from efo.protocol.progress import Progress
 from efo.protocol.until import ShardLimit
 from efo.settings import LATEST, PositionLike, parse_position
@@ -479,8 +480,12 @@ class ShardStream:
         self.millis_behind_latest = event.millis_behind_latest
         self._last_event_at = now
         self.unread.received(event.records, event.millis_behind_latest)
-        data = [record.data for record in event.records]
-        self._event_bytes = sum(map(len, data))
+        data: Sequence[bytes] = ()
+        if (columns := packed(event.records)) is not None:  # none of them is an aggregate
+            self._event_bytes = len(columns.columns.data)
+        else:
+            data = [record.data for record in event.records]
+            self._event_bytes = sum(map(len, data))
         self.bytes_received += self._event_bytes
         self._event, self._parts = event, self._deaggregator.deaggregate(event.records, self.checkpoint, data)
         await self._take_part(event, now)

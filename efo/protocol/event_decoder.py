@@ -7,6 +7,7 @@ from typing import Final
 from efo.protocol.eventstream import EventStreamDecoder
 from efo.protocol.messages import SubscribeToShardEvent, check_event, event_of, parse_message
 from efo.protocol.native import STEP, Step
+from efo.protocol.packed import PackedRecords
 
 SMALL: Final = 2048
 """Shorter frames, of one record or a few, are not worth the call of the native step: it cost 8 % of such an event."""
@@ -16,12 +17,14 @@ class EventDecoder(EventStreamDecoder):
     """Decodes a stream of bytes to events.
 
     `step`: the native step; None for the Python step alone. `shortest`: the shortest frame, in bytes, that it reads.
+    `packs`: whether the records of an event may be PackedRecords.
     """
 
-    __slots__ = ("_event_headers", "_shortest", "_step")
+    __slots__ = ("_event_headers", "_packs", "_shortest", "_step")
 
-    def __init__(self, step: Step | None = STEP, shortest: int = SMALL) -> None:
+    def __init__(self, step: Step | None = STEP, shortest: int = SMALL, *, packs: bool = False) -> None:
         super().__init__()
+        self._packs = packs
         self._step = step
         self._shortest = shortest
         self._event_headers: bytes | None = None  # those of the last event that the Python step has read
@@ -50,5 +53,10 @@ class EventDecoder(EventStreamDecoder):
         data, start = self._data, self._at
         if self._step is None or self._event_headers is None or self._total < self._shortest or type(data) is not bytes:
             return None
-        columns = self._step.event(data, start, start + self._total, self._event_headers)
-        return None if columns is None else event_of(columns)
+        frame = (data, start, start + self._total, self._event_headers)
+        if self._packs:
+            if (packed := self._step.packed(*frame)) is not None:
+                return event_of(PackedRecords(packed), packed[-1])
+            self._packs = False  # an aggregate: so will be the next ones
+        columns = self._step.event(*frame)
+        return None if columns is None else event_of(columns, columns[-1])

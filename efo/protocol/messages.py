@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, cast
 
 import msgspec
 
@@ -11,6 +11,7 @@ from efo.errors import EventError, ServiceError
 from efo.model import MAX_SEQUENCE_DIGITS, ChildShard, Record, is_decimal, is_shard_id
 from efo.protocol.eventstream import EventStreamMessage
 from efo.protocol.native import Columns, records_of
+from efo.protocol.packed import PackedRecords
 from efo.protocol.service_errors import service_error
 from efo.third_party_errors import reason_of
 
@@ -133,17 +134,19 @@ def _parse_event(payload: bytes | memoryview) -> SubscribeToShardEvent:
     return event
 
 
-def event_of(columns: Columns) -> SubscribeToShardEvent | None:
-    """Return the event whose records the native step has read, without `check_event`.
+def event_of(found: Columns | PackedRecords, rest: bytes) -> SubscribeToShardEvent | None:
+    """Return the event whose records the native step has read, without `check_event`. `rest`: the object without them.
 
     None if the Python step has to tell what is wrong besides the records.
     """
     try:
-        rest = _EVENT.decode(columns[-1])
+        event = _EVENT.decode(rest)
     except DECODE_ERRORS:
         return None
+    # Packed records are what a tuple of them is, but for its type: only readers that asked for them see them.
+    records = cast("tuple[Record, ...]", found) if isinstance(found, PackedRecords) else records_of(found)
     return SubscribeToShardEvent(
-        records_of(columns), rest.millis_behind_latest, rest.continuation_sequence_number, rest.child_shards
+        records, event.millis_behind_latest, event.continuation_sequence_number, event.child_shards
     )
 
 

@@ -19,6 +19,8 @@ VERSION: Final = "0.1.0"
 
 Columns: TypeAlias = tuple[list[str], list[float], list[bytes], list[str | None], list[str | None], bytes]
 """The first five fields of each record, and the JSON object without its records."""
+Packed: TypeAlias = tuple[bytes, bytes, bytes, bytes, bytes, bytes, bytes, bytes, str | None, bytes]
+"""The fields of `efo.protocol.packed.PackedColumns`, and the JSON object without its records."""
 Users: TypeAlias = tuple[list[bytes], list[str], list[str | None] | None]
 """Of user records: data, partition keys, and explicit hash keys unless none has one."""
 
@@ -28,6 +30,10 @@ class Step(Protocol):
 
     def event(self, data: bytes, start: int, end: int, headers: bytes) -> Columns | None:
         """Return the records of the event whose frame is `data[start:end]`, if it has these headers."""
+        ...
+
+    def packed(self, data: bytes, start: int, end: int, headers: bytes) -> Packed | None:
+        """Return the records of such an event without an object for each; None also if one may be an aggregate."""
         ...
 
     def page(self, body: bytes) -> Columns | None:

@@ -6,7 +6,7 @@
 use std::ops::RangeInclusive;
 
 use efo_parser::records::{Base64, Record, Records};
-use efo_parser::{aggregate, frame, records};
+use efo_parser::{aggregate, frame, packed, records};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString};
@@ -18,6 +18,20 @@ type Columns<'py> = (
     Bound<'py, PyList>,
     Bound<'py, PyList>,
     Bound<'py, PyList>,
+    Bound<'py, PyBytes>,
+);
+/// Sequence numbers and their widths, arrival times, data and their widths, partition keys, their widths and which exist,
+/// the encryption type, and the JSON object without the records. Widths are native integers of 32 bits.
+type Packed<'py> = (
+    Bound<'py, PyBytes>,
+    Bound<'py, PyBytes>,
+    Bound<'py, PyBytes>,
+    Bound<'py, PyBytes>,
+    Bound<'py, PyBytes>,
+    Bound<'py, PyBytes>,
+    Bound<'py, PyBytes>,
+    Bound<'py, PyBytes>,
+    Option<Bound<'py, PyString>>,
     Bound<'py, PyBytes>,
 );
 /// Of user records: data, partition keys, and explicit hash keys unless none has one.
@@ -46,6 +60,18 @@ impl Step {
     ) -> PyResult<Option<Columns<'py>>> {
         let payload = data.as_bytes().get(start..end).and_then(|bytes| frame::payload(bytes, headers));
         payload.map_or(Ok(None), |json| self.columns(data.py(), json))
+    }
+
+    /// Returns the records of such a frame as packed columns. None also if one of them may be an aggregate.
+    fn packed<'py>(
+        &self,
+        data: &Bound<'py, PyBytes>,
+        start: usize,
+        end: usize,
+        headers: &[u8],
+    ) -> PyResult<Option<Packed<'py>>> {
+        let payload = data.as_bytes().get(start..end).and_then(|bytes| frame::payload(bytes, headers));
+        payload.map_or(Ok(None), |json| self.pack(data.py(), json))
     }
 
     /// Returns the records of a page.
@@ -96,6 +122,34 @@ impl Step {
             PyList::new(py, data)?,
             PyList::new(py, records.iter().map(|each| each.partition_key.as_deref()))?,
             PyList::new(py, encryption_types(py, &records))?,
+            PyBytes::new(py, &[before, b"[]", after].concat()),
+        )))
+    }
+
+    fn pack<'py>(&self, py: Python<'py>, json: &[u8]) -> PyResult<Option<Packed<'py>>> {
+        let Some(Records { before, records, after }) = records::split(json) else { return Ok(None) };
+        let Some(columns) = packed::pack(&records) else { return Ok(None) };
+        let mut is_valid = false;
+        let data = PyBytes::new_with(py, columns.data_length, |bytes| {
+            is_valid = packed::unpack_data(&self.base64, &records, bytes).is_some();
+            Ok(())
+        })?;
+        if !is_valid {
+            return Ok(None);
+        }
+        let widths =
+            |widths: &[i32]| PyBytes::new(py, &widths.iter().flat_map(|each| each.to_ne_bytes()).collect::<Vec<_>>());
+        let arrivals: Vec<_> = columns.arrivals.iter().flat_map(|each| each.to_ne_bytes()).collect();
+        Ok(Some((
+            PyBytes::new(py, &columns.numbers),
+            widths(&columns.number_widths),
+            PyBytes::new(py, &arrivals),
+            data,
+            widths(&columns.data_widths),
+            PyBytes::new(py, &columns.keys),
+            widths(&columns.key_widths),
+            PyBytes::new(py, &columns.has_key),
+            columns.encryption_type.map(|kind| PyString::new(py, kind)),
             PyBytes::new(py, &[before, b"[]", after].concat()),
         )))
     }

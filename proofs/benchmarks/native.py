@@ -1,8 +1,8 @@
 """efo with the native step and with the Python step, in turn: `make bench-native`, some minutes.
 
-The figure is user records per CPU-second of the whole consumer, with leases, checkpoints and metrics. The ratio is that
-of two windows that follow each other, so that what else the machine does weighs on both. The last line of stdout is one
-JSON object.
+The figure is user records per CPU-second of the whole consumer, with leases, checkpoints and metrics, or of `efo run`
+into the embedded log. The ratio is that of two windows that follow each other, so that what else the machine does
+weighs on both. The last line of stdout is one JSON object.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from contextlib import nullcontext
 from dataclasses import asdict
 from statistics import median
 
@@ -18,21 +19,35 @@ from proofs.benchmarks.fake import Server
 from proofs.benchmarks.figures.baseline import ratio_of
 from proofs.benchmarks.figures.throughput import SHAPES
 from proofs.benchmarks.machine import machine
+from proofs.benchmarks.page_cache import page_cache
 from proofs.benchmarks.readers.running import EFO, Timing, measure
+from proofs.benchmarks.readers.service import LOG, measure_service
 
 UNAVAILABLE = 69
 STEPS = {"native": "1", "python": "0"}
-ALL = {**SHAPES, "single": ["--record-bytes", "200", "--records-per-event", "1"]}
+INTO_LOG = {"log-1kb": ("1kb", 1000), "log-200b": ("200b", 200)}
+"""`efo run`: the shape, and the bytes of a record."""
+ALL = {
+    **SHAPES,
+    "single": ["--record-bytes", "200", "--records-per-event", "1"],
+    **{name: SHAPES[shape] for name, (shape, _) in INTO_LOG.items()},
+}
 
 
-def measure_shape(options: list[str], rounds: int, timing: Timing) -> dict[str, list[float]]:
+def measure_shape(shape: str, rounds: int, timing: Timing) -> dict[str, list[float]]:
     """Return the records per CPU-second of each round, by step."""
     rates: dict[str, list[float]] = {step: [] for step in STEPS}
-    with Server(options) as server:
+    with Server(ALL[shape]) as server, page_cache() if shape in INTO_LOG else nullcontext() as cache:
         for number in range(rounds):
             for step in list(STEPS)[:: 1 if number % 2 else -1]:
-                variables = {"EFO_NATIVE": STEPS[step]}
-                (window,) = measure(EFO, server.served, server.next_consumer(), timing, variables=variables)
+                variables, consumer = {"EFO_NATIVE": STEPS[step]}, server.next_consumer()
+                if cache is None:
+                    (window,) = measure(EFO, server.served, consumer, timing, variables=variables)
+                else:
+                    cache.fill()
+                    (window,) = measure_service(
+                        LOG, server.served, consumer, INTO_LOG[shape][1], timing, variables=variables
+                    )
                 rates[step].append(window.records_per_cpu_second)
     return rates
 
@@ -48,7 +63,7 @@ def main() -> int:
         return UNAVAILABLE
     found = {}
     for shape in options.only:
-        rates = measure_shape(ALL[shape], options.rounds, Timing(options.seconds, windows=1, warm_up=0.7))
+        rates = measure_shape(shape, options.rounds, Timing(options.seconds, windows=1, warm_up=0.7))
         ratio = ratio_of(rates["native"], rates["python"])
         k_records = {step: round(median(values) / 1000, 1) for step, values in rates.items()}
         found[shape] = {key: round(value, 2) for key, value in asdict(ratio).items()} | {"k_records": k_records}

@@ -19,7 +19,7 @@ from efo.protocol.aggregation import AGGREGATE_KEY, MAGIC, AggregateMode
 from efo.protocol.deaggregation import deaggregate
 from efo.protocol.event_decoder import EventDecoder
 from efo.protocol.eventstream import encode
-from efo.protocol.native import Columns, Step, Users
+from efo.protocol.native import Columns, Packed, Step, Users
 from efo.protocol.records_page import parse_page
 from proofs.fuzz.cursor import cut
 from proofs.fuzz.target import require
@@ -51,6 +51,10 @@ class CountedStep:
     def event(self, data: bytes, start: int, end: int, headers: bytes) -> Columns | None:
         """Read an event."""
         return self._counted(self._step.event(data, start, end, headers))
+
+    def packed(self, data: bytes, start: int, end: int, headers: bytes) -> Packed | None:
+        """Read an event as packed columns."""
+        return self._counted(self._step.packed(data, start, end, headers))
 
     def page(self, body: bytes) -> Columns | None:
         """Read a page."""
@@ -90,12 +94,15 @@ def _events(choice: int, data: bytes, step: Step | None) -> Iterator[object]:
 
 
 def _frames(choice: int, data: bytes, step: Step | None) -> Iterator[object]:
-    decoder = EventDecoder(step, shortest=0)
-    for chunk in cut(FIRST + data, choice):
-        decoder.receive_data(chunk)
-        while (received := decoder.next_event()) is not None:
-            yield received
-    yield decoder.pending
+    for packs in (False, True):
+        decoder = EventDecoder(step, shortest=0, packs=packs)
+        for chunk in cut(FIRST + data, choice):
+            decoder.receive_data(chunk)
+            while (received := decoder.next_event()) is not None:
+                event, _ = received
+                ends = (event.records[0], event.records[-1]) if event.records else ()
+                yield ends, received
+        yield decoder.pending
 
 
 def _page(_choice: int, data: bytes, step: Step | None) -> Iterator[object]:

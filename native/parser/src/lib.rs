@@ -8,4 +8,5 @@ pub mod aggregate;
 pub mod frame;
 mod json;
 pub mod md5;
+pub mod packed;
 pub mod records;

@@ -44,5 +44,5 @@ def _into_kafka(timing: Timing) -> Value:
         return NotMeasured(f"needs the extra kafka ({error})")
     with Server(SHAPES["200b"]) as server, mock_kafka() as brokers:
         settings = {"sink": "kafka", "kafka__bootstrap_servers": brokers}
-        windows = measure_service(KAFKA, server.served, server.next_consumer(), 200, timing, **settings)
+        windows = measure_service(KAFKA, server.served, server.next_consumer(), 200, timing, relay=settings)
     return of_windows(windows, k_records_per_cpu_second)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -21,9 +21,17 @@ _POLL = 0.25
 
 
 def measure_service(
-    program: str, served: dict[str, Any], consumer: str, record_bytes: int, timing: Timing, **relay: str
+    program: str,
+    served: dict[str, Any],
+    consumer: str,
+    record_bytes: int,
+    timing: Timing,
+    *,
+    variables: Mapping[str, str] | None = None,
+    relay: Mapping[str, str] | None = None,
 ) -> list[Window]:
-    """Relay a load into a sink; return the windows. `relay`: settings of that section. Raises ClientError."""
+    """Relay a load into a sink; return the windows. `relay`: settings of that section. `variables`: of the
+    environment. Raises ClientError."""
     port = free_port()
     (stream,) = served["streams"]
     environment = {
@@ -34,7 +42,8 @@ def measure_service(
         "EFO_CONSUMER__APPLICATION": consumer,
         "EFO_LEASES__PATH": "leases.sqlite",
         "EFO_SERVICE__PORT": str(port),
-        **{f"EFO_RELAY__{name.upper()}": value for name, value in relay.items()},
+        **{f"EFO_RELAY__{name.upper()}": value for name, value in (relay or {}).items()},
+        **(variables or {}),
     }
     with client(program, ["run"], START_TIMEOUT + timing.total + 60, environment) as process:
         url = f"http://127.0.0.1:{port}/metrics"

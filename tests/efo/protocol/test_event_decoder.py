@@ -3,8 +3,11 @@
 import pytest
 
 from efo.errors import ChecksumError, EventError, FrameError, ServiceError
+from efo.model import Record
 from efo.protocol.event_decoder import SMALL, EventDecoder
 from efo.protocol.eventstream import encode
+from efo.protocol.packed import packed
+from tests.packing import packed_columns
 
 EVENT = {":message-type": "event", ":event-type": "SubscribeToShardEvent"}
 RECORD = b'{"SequenceNumber":"17","ApproximateArrivalTimestamp":1.5,"Data":"AAE="}'
@@ -18,13 +21,19 @@ def body(rest=b'"ContinuationSequenceNumber":"17"', records=RECORD):
 class FakeStep:
     """A step that gives the same answer for each event, and notes what it was asked."""
 
-    def __init__(self, answer):
+    def __init__(self, answer, packed=None):
         self.answer = answer
+        self.packed_answer = packed
         self.asked = []
+        self.asked_packed = 0
 
     def event(self, data, start, end, headers):
         self.asked.append((data[start:end], headers))
         return self.answer
+
+    def packed(self, _data, _start, _end, _headers):
+        self.asked_packed += 1
+        return self.packed_answer
 
 
 def received(decoder, data, size):
@@ -44,6 +53,28 @@ def test_the_step_reads_each_event_after_the_first_with_the_same_headers(size):
     assert [frame for frame, _ in step.asked] == [second]
     assert events == received(EventDecoder(None), first + second, size)
     assert [length for _, length in events] == [len(first), len(second)]
+
+
+def test_records_are_packed_for_who_asks():
+    rest = body(records=b"")
+    step = FakeStep((*COLUMNS, rest), (*packed_columns([Record("17", 1.5, b"\0\1")]), rest))
+    frames = encode(EVENT, body()) * 3
+    events = received(EventDecoder(step, 0, packs=True), frames, len(frames))
+    assert [packed(event.records) is not None for event, _ in events] == [False, True, True]
+    assert step.asked == []
+    unpacked = received(EventDecoder(None), frames, len(frames))
+    assert repr(events) == repr(unpacked)
+    assert received(EventDecoder(step, 0), frames, len(frames)) == unpacked
+    assert step.asked_packed == 2
+
+
+def test_after_an_aggregate_the_step_packs_no_more():
+    step = FakeStep((*COLUMNS, body(records=b"")))
+    frames = encode(EVENT, body()) * 4
+    assert received(EventDecoder(step, 0, packs=True), frames, len(frames)) == received(
+        EventDecoder(None), frames, len(frames)
+    )
+    assert (step.asked_packed, len(step.asked)) == (1, 3)
 
 
 def test_what_the_step_leaves_the_python_step_reads():

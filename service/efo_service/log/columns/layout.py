@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from efo.model import Checkpoint, Record, checkpoint_of
+from efo.protocol.packed import PackedRecords, packed
 from efo_service.relay.mapping import HEADERS, REQUIRED_HEADERS, RecordMapping, encryption_header
 
 
@@ -70,6 +71,8 @@ class HeaderShape:
 
 def columns_of(records: Sequence[Record], mapping: RecordMapping) -> Columns:
     """Return the columns of some records, at least one."""
+    if (columns := packed(records)) is not None and mapping.extract is None:
+        return _of_packed(columns, mapping)
     rows = len(records)
     keys, key_widths, has_key = _keys([record.partition_key for record in records])
     values = [record.data for record in records]
@@ -86,6 +89,24 @@ def columns_of(records: Sequence[Record], mapping: RecordMapping) -> Columns:
         has_key,
         plain,
         records if plain is None else (),
+    )
+
+
+def _of_packed(records: PackedRecords, mapping: RecordMapping) -> Columns:
+    """Return the same for records that are columns already."""
+    packed_columns, first, last = records.columns, records[0], records[-1]
+    return Columns(
+        len(records),
+        checkpoint_of(first),
+        checkpoint_of(last),
+        packed_columns.keys,
+        packed_columns.key_widths,
+        packed_columns.data,
+        packed_columns.data_widths,
+        packed_columns.arrivals,
+        packed_columns.has_key,
+        _plain(records.numbers, mapping, first),
+        (),
     )
 
 
@@ -115,8 +136,11 @@ def _plain_headers(records: Sequence[Record], mapping: RecordMapping) -> PlainHe
             or record.encryption_type != encryption
         ):
             return None
-    shape = header_shape(mapping, encryption_header(records[0]))
-    numbers = [record.sequence_number for record in records]
+    return _plain([record.sequence_number for record in records], mapping, records[0])
+
+
+def _plain(numbers: list[str], mapping: RecordMapping, first: Record) -> PlainHeaders:
+    shape = header_shape(mapping, encryption_header(first))
     widths = (*map(len, numbers),)
     return PlainHeaders(shape, shape.between.join(numbers), widths[:1] if len({*widths}) == 1 else widths)
 

@@ -11,6 +11,7 @@ from efo_service.log.columns.arrow import clear_caches, record_batch
 from efo_service.log.columns.layout import columns_of
 from efo_service.log.segments import SCHEMA
 from efo_service.relay.mapping import RecordMapping, TraceContext
+from tests.packing import pack
 
 digits = st.integers(0, 2**128 - 1).map(str)
 text = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
@@ -52,6 +53,12 @@ plain_batches = st.lists(plain, min_size=1, max_size=20)
 keyless_batches = plain_batches.map(lambda batch: [msgspec.structs.replace(r, partition_key=None) for r in batch])
 encrypted_batches = plain_batches.map(lambda batch: [msgspec.structs.replace(r, encryption_type="KMS") for r in batch])
 batches = st.lists(records, min_size=1, max_size=20) | plain_batches | keyless_batches | encrypted_batches
+
+
+@given(st.lists(plain_batches | keyless_batches | encrypted_batches, min_size=1, max_size=3))
+def test_packed_records_are_mapped_like_the_same_records(parts: list[list[Record]]) -> None:
+    mapping = RecordMapping("s", "shard")
+    assert [columns_of(pack(part), mapping) for part in parts] == [columns_of(part, mapping) for part in parts]
 
 
 @given(st.lists(batches, min_size=1, max_size=3), st.integers(0, 2**40), st.sampled_from([None, traced]))
