@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from efo.model import Checkpoint, Record, checkpoint_of
-from efo.protocol.packed import PackedRecords, packed
+from efo.protocol.packed import PackedRecords
 from efo_service.relay.mapping import HEADERS, REQUIRED_HEADERS, RecordMapping, encryption_header
 
 
@@ -71,8 +71,8 @@ class HeaderShape:
 
 def columns_of(records: Sequence[Record], mapping: RecordMapping) -> Columns:
     """Return the columns of some records, at least one."""
-    if (columns := packed(records)) is not None and mapping.extract is None:
-        return _of_packed(columns, mapping)
+    if isinstance(records, PackedRecords) and mapping.extract is None:
+        return _of_packed(records, mapping)
     rows = len(records)
     keys, key_widths, has_key = _keys([record.partition_key for record in records])
     values = [record.data for record in records]
@@ -94,17 +94,17 @@ def columns_of(records: Sequence[Record], mapping: RecordMapping) -> Columns:
 
 def _of_packed(records: PackedRecords, mapping: RecordMapping) -> Columns:
     """Return the same for records that are columns already."""
-    packed_columns, first, last = records.columns, records[0], records[-1]
+    columns, first, last = records.columns, records[0], records[-1]
     return Columns(
         len(records),
         checkpoint_of(first),
         checkpoint_of(last),
-        packed_columns.keys,
-        packed_columns.key_widths,
-        packed_columns.data,
-        packed_columns.data_widths,
-        packed_columns.arrivals,
-        packed_columns.has_key,
+        columns.keys,
+        columns.key_widths,
+        columns.data,
+        columns.data_widths,
+        columns.arrivals,
+        columns.has_key,
         _plain(records.numbers, mapping, first),
         (),
     )
