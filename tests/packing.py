@@ -5,7 +5,13 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
+import msgspec
+
 from efo.model import Record
+from efo.protocol.aggregation import MAGIC
+from efo.protocol.eventstream import EventStreamDecoder
+from efo.protocol.messages import SubscribeToShardEvent, parse_message
+from efo.protocol.native import Packed
 from efo.protocol.packed import PackedRecords
 
 
@@ -38,3 +44,28 @@ def packed_columns(
 
 def _widths(values: Sequence[bytes]) -> bytes:
     return struct.pack(f"={len(values)}i", *map(len, values))
+
+
+class PackingStep:
+    """A native step in Python, which packs the records of events without aggregates. `packs`: of how many."""
+
+    def __init__(self) -> None:
+        self.packs = 0
+
+    def packed(self, data: bytes, start: int, end: int, _headers: bytes) -> Packed | None:
+        """Return the records of an event as packed columns."""
+        decoder = EventStreamDecoder()
+        decoder.receive_data(data[start:end])
+        message = decoder.next_message()
+        assert message is not None
+        event = parse_message(message)
+        assert isinstance(event, SubscribeToShardEvent)
+        kinds = {record.encryption_type for record in event.records}
+        if len(kinds) != 1 or any(record.data.startswith(MAGIC) for record in event.records):
+            return None
+        self.packs += 1
+        rest = msgspec.json.encode(msgspec.structs.replace(event, records=()))
+        return (*packed_columns(event.records), rest)
+
+    def event(self, _data: bytes, _start: int, _end: int, _headers: bytes) -> None:
+        """Leave it to the Python step."""
