@@ -37,7 +37,7 @@ from efo.kinesis.identity import StreamIdentity
 from efo.kinesis.opening import check_stream, open_client
 from efo.kinesis.pacing import PacesSubscribes
 from efo.kinesis.registration import Registration
-from efo.kinesis.starting import StartingControlPlane
+from efo.kinesis.start_retries import StartingControlPlane
 from efo.leases.opening import checked_lease_store, open_lease_store, relative_file
 from efo.leases.store import LeaseStore
 from efo.protocol.backoff import Backoff

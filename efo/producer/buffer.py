@@ -411,14 +411,14 @@ class Buffer:
         With AUTO, each user record is a part: readers may drop an aggregate that the service has placed.
         """
         if not entry.is_aggregate:
-            queue = self._lane_of(digest_of((entry.partition_key or "").encode(), entry.explicit_hash_key))
+            queue = self._queue_of(digest_of((entry.partition_key or "").encode(), entry.explicit_hash_key))
             routed.setdefault(queue, []).append(entry)
             return
         parts: dict[object, tuple[ShardQueue, AggregateBuilder]] = {}
         for user, (partition_key, data, explicit) in zip(entry.users, user_records(entry), strict=True):
             key = partition_key.encode()
             digest = digest_of(key, explicit)
-            queue = self._lane_of(digest)
+            queue = self._queue_of(digest)
             part_of = user if self._map.is_auto else queue
             if part_of not in parts:
                 parts[part_of] = queue, AggregateBuilder(digest, user.put_at)
@@ -430,7 +430,7 @@ class Buffer:
         entry.users = []
         entry.changed()
 
-    def _lane_of(self, digest: bytes) -> ShardQueue:
+    def _queue_of(self, digest: bytes) -> ShardQueue:
         return self._queues[self._map.index_of(digest)]
 
 

@@ -25,7 +25,7 @@ from efo.kinesis.control_plane import ControlPlane
 from efo.kinesis.opening import check_stream, open_client
 from efo.kinesis.put_records import PutRecordsCaller
 from efo.kinesis.service_call import ServiceCaller
-from efo.kinesis.starting import StartingControlPlane
+from efo.kinesis.start_retries import StartingControlPlane
 from efo.model import Shard, StreamDescription
 from efo.producer.buffer import Buffer
 from efo.producer.dispatcher import Dispatcher

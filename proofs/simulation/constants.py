@@ -152,7 +152,7 @@ FIXED: Final[Mapping[str, tuple[str, ...]]] = {
         "efo.kinesis.polling.fan_out.REGISTER_TIMEOUT",
         "efo.kinesis.registration.ROOM_INTERVAL",
         "efo.kinesis.registration.ROOM_TIMEOUT",
-        "efo.kinesis.starting.LONGEST",
+        "efo.kinesis.start_retries.LONGEST",
         "efo.protocol.doubts.DOUBTS",
     ),
     "worlds have no record processors, and their consumers read one stream": (

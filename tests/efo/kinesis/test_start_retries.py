@@ -18,7 +18,7 @@ from efo.errors import (
     TransportError,
 )
 from efo.events import ShardsListed, StartDelayed
-from efo.kinesis.starting import LONGEST, StartingControlPlane
+from efo.kinesis.start_retries import LONGEST, StartingControlPlane
 from efo.model import FanOutConsumer, Position
 from efo.protocol.doubts import DOUBTS
 from efo.testing import FakeKinesis
