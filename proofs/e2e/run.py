@@ -20,15 +20,11 @@ from proofs.e2e.config import efo_config
 from proofs.e2e.kills import Killer, Target, pace_load, wait_for_records
 from proofs.e2e.landed import ParquetFiles
 from proofs.e2e.output import Destination, Output
+from proofs.local_servers.object_stores import ENVIRONMENT
 
 STREAM: Final = "orders"
 SHARDS: Final = 4
 SPLIT_AT, MERGE_AT = 0.3, 0.6
-_CREDENTIALS: Final = {
-    "AWS_ACCESS_KEY_ID": "e2e",
-    "AWS_SECRET_ACCESS_KEY": "e2e",
-    "AWS_EC2_METADATA_DISABLED": "true",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +136,7 @@ async def _load_and_kill(
 
 def _relay(options: E2eOptions, config: Path, number: int) -> DemoProcess:
     worker = {"EFO_LEASES__WORKER_ID": f"worker-{number}"}
-    return DemoProcess(f"run-{number}", ["run", "--config", str(config)], options.directory, _CREDENTIALS | worker)
+    return DemoProcess(f"run-{number}", ["run", "--config", str(config)], options.directory, ENVIRONMENT | worker)
 
 
 def _pipeline(output: Output, destination: Destination) -> str:

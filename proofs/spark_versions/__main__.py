@@ -26,7 +26,7 @@ from efo_service.spark.errors import JavaMissingError
 from efo_service.spark.java import find_java
 from proofs.e2e.command import progress
 from proofs.paths import ROOT, TOOLS
-from proofs.spark_versions.child import COPIES, EVENTS, write_events
+from proofs.spark_versions.child import COPIES, EVENTS, QUERIES, write_events
 from proofs.spark_versions.verdict import judge
 
 NEWEST: Final = "4.3"
@@ -39,10 +39,11 @@ _PUT: Final = 4_000
 _PATIENCE: Final = 180.0
 
 Row = dict[str, Any]
-_PARTS: Final = ("parity", "kinesis", "kill", "sink", "pipeline")
+_PARTS: Final = ("parity", "kinesis", "many", "kill", "sink", "pipeline")
 _REPEATED: Final = "put twice"
 """A row of the part sink, which differs: how many records are in the stream twice."""
 _EXACT: Final = {
+    "many": {f"{QUERIES} queries in one application": 2 * QUERIES * EVENTS},
     "kill": {f"after a kill: {what}": EVENTS + _MORE for what in ("records", "different ones")},
     "sink": {
         "after a kill of the sink: rows in reports": _PUT + _MORE,
@@ -50,7 +51,7 @@ _EXACT: Final = {
         "after a kill of the sink: not read back": 0,
     },
 }
-"""The rows of parts that kill: how many records there must be, on each version."""
+"""Rows that must be exact: how many records there must be, on each version."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -98,7 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _inexact(found: Mapping[str, Mapping[str, Row]], parts: Sequence[str]) -> list[str]:
-    """Return what is not as it must be after kills."""
+    """Return the rows that are not exact."""
     return [
         f"Spark {version}, {row}: {rows.get(row)}, not {count}"
         for part in parts

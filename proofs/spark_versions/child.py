@@ -18,6 +18,7 @@ from typing import Any, Final
 from efo.errors import EfoError
 from efo.model import Record
 from efo.testing import FakeKinesisThread, FakeSettings
+from efo.testing.state.retention import trim
 from efo_service.log.partition_writer import open_partition
 from efo_service.spark.pipeline.pipeline import run_pipeline
 from efo_service.spark.pipeline.settings import PipelineSettings
@@ -28,6 +29,8 @@ from proofs.spark_parity.run import Sources, reason
 
 EVENTS: Final = 300
 """The records of the pipeline, and of the query that is killed, at its start."""
+QUERIES: Final = 15
+"""Queries that run in one application at the same time."""
 _STREAM: Final = "orders"
 COPIES: Final = "copies"
 """The stream into which records are written."""
@@ -89,6 +92,13 @@ def kinesis(directory: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             yield "kinesis: a stream is written", _did(lambda: _written(spark, directory, fake, is_stream=True))
             yield "SQL: a table of efo is read", _did(lambda: _table(spark, directory))
             yield "SQL: a table of kinesis is written", _did(lambda: _inserted(spark, fake))
+            fake.split(_STREAM, fake.open_shards(_STREAM)[0])
+            _kinesis_run(spark, directory)
+            for number, count in enumerate((30, 5)):  # the shard that was split expires, then records that nobody read
+                fake.call(lambda fake: trim(fake._core.stream(_STREAM), time.time() + 90_000))  # noqa: SLF001 - a day later
+                fake.put_many(_STREAM, [(f"key-{n}", b"left.%d" % n) for n in range(count)])
+                yield f"kinesis: after expiry {number + 1}", _did(lambda: _kinesis_run(spark, directory))
+                fake.put_many(_STREAM, [("expires", b"expires")] * 11)
 
 
 def _written(spark: Any, directory: Path, fake: FakeKinesisThread, *, is_stream: bool) -> int:
@@ -150,12 +160,12 @@ def _kinesis_run(
     return int(spark.read.parquet(output).count())
 
 
-def write_events(root: Path, start: int = 0, count: int = EVENTS) -> None:
-    """Append JSON values to the topic events."""
-    writer = open_partition(root, "events", "events", "shardId-000000000000", time.time)
+def write_events(root: Path, start: int = 0, count: int = EVENTS, *, shard: int = 0, age: float = 0.0) -> None:
+    """Append JSON values to the topic events. `age`: how many seconds ago they arrived."""
+    writer = open_partition(root, "events", "events", f"shardId-{shard:012}", time.time)
     for first in range(start, start + count, 20):
         numbers = range(first, min(first + 20, start + count))
-        writer.append([Record(str(1 + n), time.time(), b'{"id": %d}' % n, f"key-{n % 7}") for n in numbers])
+        writer.append([Record(str(1 + n), time.time() - age, b'{"id": %d}' % n, f"key-{n % 7}") for n in numbers])
     writer.close()
 
 
@@ -174,6 +184,9 @@ def pipeline(directory: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         return
     for name, rows in sorted(result.rows_written.items()):
         yield f"pipeline: {name}", {"rows": rows}
+    write_events(root, shard=1, age=7200)  # a shard that lags: its records are late for windows alone
+    late = run_pipeline(settings)
+    yield "pipeline: late records", {"rows": late.rows_written.get("records", 0), "were late": late.late_rows > 0}
     yield "pipeline: read", {"rows": result.rows.get("events", max(result.rows.values(), default=0))}
     try:
         run_pipeline(
@@ -182,6 +195,31 @@ def pipeline(directory: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         yield "pipeline: max_records", {"rows": 0}
     except EfoError as error:
         yield "pipeline: max_records", {"refused": str(error)}
+
+
+def many(directory: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield what queries read that run in one application at the same time."""
+    root = directory / "many-log"
+    write_events(root)
+    with spark_session("spark versions", quick=True) as spark:
+        reader = spark.readStream.format("efo").option("subscribe", "events").option("startingOffsets", "earliest")
+        queries = [
+            reader.load(str(root)).writeStream.format("noop").trigger(processingTime="1 second").start()
+            for _ in range(QUERIES)
+        ]
+        write_events(root, EVENTS, EVENTS)
+
+        def read() -> int:
+            deadline, rows = time.monotonic() + 240, [0]
+            while min(rows) < 2 * EVENTS and time.monotonic() < deadline:
+                time.sleep(1)
+                for query in queries:
+                    if not query.isActive:
+                        query.awaitTermination()  # raises what ended it
+                rows = [sum(report.numInputRows for report in query.recentProgress) for query in queries]
+            return sum(rows)
+
+        yield f"{QUERIES} queries in one application", _did(read)
 
 
 def stream(directory: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -220,7 +258,8 @@ def put_rest(directory: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         for _ in range(2):  # see `drain`
             query = _put(spark, directory).trigger(availableNow=True).start()
             query.awaitTermination()
-            written += sum(json.loads(report.json)["sink"]["numOutputRows"] for report in query.recentProgress)
+            rows = (json.loads(report.json)["sink"]["numOutputRows"] for report in query.recentProgress)
+            written += sum(max(0, count) for count in rows)  # -1: a report without a batch
         yield "after a kill of the sink: rows in reports", {"rows": written}
         source = spark.read.format("kinesis").option("stream", COPIES).load(str(directory / "read-log"))
         yield "read back", {"values": [row[0] for row in source.selectExpr("cast(value as string)").collect()]}
@@ -243,6 +282,7 @@ PARTS: Final = {
     "parity": parity,
     "kinesis": kinesis,
     "pipeline": pipeline,
+    "many": many,
     "stream": stream,
     "drain": drain,
     "put": put,

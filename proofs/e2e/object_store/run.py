@@ -16,14 +16,12 @@ from efo.exception_groups import collapse_groups
 from efo.testing import FakeKinesis, FakeSettings
 from efo_service.demo.children import DemoProcess, ended
 from efo_service.demo.load import DemoLoad
-from efo_service.demo.verify import Comparison, FoundRecord, compare
-from efo_service.log.objects.readable import ObjectLog
-from efo_service.relay.errors import SinkError
-from efo_service.relay.object_store.url import parse_url
-from proofs.e2e.config import efo_config, object_log
+from efo_service.demo.verify import Comparison, compare
+from proofs.e2e.config import efo_config
 from proofs.e2e.kills import Killer, Target, pace_load, wait_for_records
+from proofs.e2e.object_store.output import ObjectLogOutput
 from proofs.e2e.object_store.proxy import Faults, proxy
-from proofs.local_servers.object_stores import BUCKET, ENVIRONMENT, SERVERS, Running, running
+from proofs.local_servers.object_stores import ENVIRONMENT, SERVERS, Running, running
 
 STREAM: Final = "orders"
 SHARDS: Final = 3
@@ -53,16 +51,16 @@ async def run(name: str, options: Options, report: Callable[[str], None]) -> dic
 async def _run(server: Running, options: Options, report: Callable[[str], None]) -> dict[str, Any]:
     started = time.monotonic()
     faults = Faults(random.Random(options.seed))  # noqa: S311 - must be repeatable; not a secret
-    log = ObjectLog(parse_url(_url(server), server.options()))
+    output = ObjectLogOutput(server, STREAM)
     async with FakeKinesis(settings=FakeSettings(subscription_life=20.0), clock=time.time) as fake:
         fake.create_stream(STREAM, shards=SHARDS)
         async with fake.serve() as address:
             with proxy(server.url, faults) as url:
                 config = options.directory / "efo.toml"
-                table = object_log(_url(server), server.options(url))
-                config.write_text(efo_config(STREAM, address.url, str(address.ca_file), table, leases=options.leases))
+                tables = (output.config(url),)
+                config.write_text(efo_config(STREAM, address.url, str(address.ca_file), *tables, leases=options.leases))
                 relays = [_relay(options, config, number) for number in (1, 2)]
-                target = Target("relay", [*relays], lambda: _count(log), options.kills, max_delay=1.5)
+                target = Target("relay", [*relays], output.count, options.kills, max_delay=1.5)
                 load = DemoLoad(
                     fake,
                     STREAM,
@@ -86,7 +84,7 @@ async def _run(server: Running, options: Options, report: Callable[[str], None])
                         await relay.started()
                         await relay.stop(60)
     report("comparing")
-    found, problems = await trio.to_thread.run_sync(_compare, log, options.records)
+    found, problems = await _compare(output, options.records)
     for problem in problems:
         report(problem)
     return {
@@ -111,34 +109,10 @@ async def _outages(target: Target, faults: Faults, report: Callable[[str], None]
         faults.down_until = time.monotonic() + OUTAGE_SECONDS
 
 
-def _url(server: Running) -> str:
-    return f"{server.scheme}://{BUCKET}/e2e/log"
-
-
-async def _count(log: ObjectLog) -> int:
-    """Return how many records the log holds so far, without the proxy."""
-
-    def count() -> int:
-        try:
-            catalog = log.catalog(STREAM)
-            return sum(log.end(STREAM, number, catalog) or 0 for number in catalog.shards)
-        except SinkError:  # the service has not written yet
-            return 0
-
-    return await trio.to_thread.run_sync(count)
-
-
-def _compare(log: ObjectLog, records: int) -> tuple[Comparison, list[str]]:
+async def _compare(output: ObjectLogOutput, records: int) -> tuple[Comparison, list[str]]:
     """Read everything as a reader does, and verify every byte."""
-    rows: list[FoundRecord] = []
-    catalog = log.catalog(STREAM)
-    for number in catalog.shards:
-        start, end = log.start(STREAM, number, catalog), log.end(STREAM, number, catalog) or 0
-        for batch in log.parts(STREAM, number, start, end, catalog, allow_gaps=False):
-            columns = (batch.column(name).to_pylist() for name in ("offset", "key", "value"))
-            for offset, key, data in zip(*columns, strict=True):
-                rows.append(FoundRecord((0.0, number, offset), key.decode(), data))
-    verified = log.verify(STREAM, lambda _: None)
+    rows = await output.rows()
+    verified = await trio.to_thread.run_sync(output.log.verify, STREAM, lambda _: None)
     problems = [*verified.problems]
     if verified.records != len(rows):
         problems.append(f"{verified.records} records were verified, but {len(rows)} were read")

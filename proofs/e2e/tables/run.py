@@ -8,16 +8,17 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
+from unittest import mock
 
 import trio
 
 from proofs.e2e.kafka.output import KafkaOutput
-from proofs.e2e.log.output import LogOutput
-from proofs.e2e.run import E2eOptions, run as run_e2e
+from proofs.e2e.object_store.output import ObjectLogOutput
+from proofs.e2e.run import STREAM, E2eOptions, run as run_e2e
 from proofs.e2e.tables.formats import Name, Place
 from proofs.e2e.tables.table import Table, run_on_spark
 from proofs.local_servers.kafka import serve_kafka
-from proofs.local_servers.object_stores import running, serve_versitygw
+from proofs.local_servers.object_stores import ENVIRONMENT, Running, running, serve_versitygw
 from proofs.local_servers.postgres import serve_postgres
 
 PARTS: Final = ("kills", "evolution")
@@ -42,28 +43,28 @@ class _TableKafka(KafkaOutput):
         self.pipeline_config = f'source = "kafka"\njars = "{place.jars}"'
 
 
-class _TableLog(LogOutput):
-    """The log, with the jars of the table's Spark."""
+class _TableLog(ObjectLogOutput):
+    """The log on the store of the table, with the jars of the table's Spark."""
 
-    def __init__(self, place: Place, directory: Path) -> None:
-        super().__init__(directory)
+    def __init__(self, place: Place, store: Running) -> None:
+        super().__init__(store, STREAM)
         self.pipeline_config = f'jars = "{place.jars}"'
 
 
 def run(name: Name, options: Options, directory: Path, report: Callable[[str], None]) -> tuple[bool, dict[str, Any]]:
     """Run a format; return whether it passed, and its part of the result. Raises EfoError, NotInstalledError."""
-    with ExitStack() as stack:
-        store = running(stack.enter_context(serve_versitygw())).url
+    with mock.patch.dict("os.environ", ENVIRONMENT), ExitStack() as stack:
+        store = running(stack.enter_context(serve_versitygw()))
         catalog = stack.enter_context(serve_postgres()) if name == "iceberg" else None
-        place = Place(name, store, catalog)
+        place = Place(name, store.url, catalog)
         passed = True
         summary: dict[str, Any] = {}
         if "kills" in options.parts:
-            passed, summary = trio.run(_kills, place, options, directory, report)
+            passed, summary = trio.run(_kills, place, store, options, directory, report)
         if "evolution" in options.parts:
             report(f"{name}: schema evolution")
             with _broker(name) as servers:
-                arguments = (name, store, catalog or "", servers)
+                arguments = (name, store.url, catalog or "", servers)
                 evolution = trio.run(partial(run_on_spark, place, "evolution", directory, *arguments, report=report))
             summary["schema_evolution"] = evolution
             passed = passed and all(case["passed"] for cases in evolution.values() for case in cases.values())
@@ -71,9 +72,9 @@ def run(name: Name, options: Options, directory: Path, report: Callable[[str], N
 
 
 async def _kills(
-    place: Place, options: Options, directory: Path, report: Callable[[str], None]
+    place: Place, store: Running, options: Options, directory: Path, report: Callable[[str], None]
 ) -> tuple[bool, dict[str, Any]]:
-    output = _TableLog(place, directory) if place.format == "delta" else _TableKafka(place, directory)
+    output = _TableLog(place, store) if place.format == "delta" else _TableKafka(place, directory)
     kills = {"broker": 0, **options.kills}
     e2e = E2eOptions(records=options.records, rate=options.rate, kills=kills, seed=options.seed, directory=directory)
     table = Table(place, directory)

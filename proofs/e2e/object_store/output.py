@@ -1,0 +1,65 @@
+"""The log on an object store as the output of a run."""
+
+from __future__ import annotations
+
+import trio
+
+from efo_service.demo.verify import FoundRecord
+from efo_service.log.objects.readable import ObjectLog
+from efo_service.relay.errors import SinkError
+from efo_service.relay.object_store.url import parse_url
+from proofs.e2e.config import object_log
+from proofs.local_servers.object_stores import BUCKET, Running
+
+
+class ObjectLogOutput:
+    """See `Output`. `server`: the store. It is read directly, whatever the relays go through."""
+
+    name = "log"
+    pipeline_config = ""
+    servers = ()
+    max_relay_restarts = 0
+    max_spark_restarts = 20
+
+    def __init__(self, server: Running, topic: str) -> None:
+        self._server = server
+        self._topic = topic
+        self.log = ObjectLog(parse_url(self._url, server.options()))
+        self.relay_config = self.config()
+
+    @property
+    def _url(self) -> str:
+        return f"{self._server.scheme}://{BUCKET}/e2e/log"
+
+    def config(self, proxy: str | None = None) -> str:
+        """Return the tables of the relays. `proxy`: the URL by which they reach the store."""
+        return object_log(self._url, self._server.options(proxy))
+
+    async def prepare(self) -> None:
+        """Do nothing: the relay creates the log."""
+
+    async def count(self) -> int:
+        """Return how many records the log holds so far."""
+        return await trio.to_thread.run_sync(self._count)
+
+    def _count(self) -> int:
+        try:
+            catalog = self.log.catalog(self._topic)
+            return sum(self.log.end(self._topic, number, catalog) or 0 for number in catalog.shards)
+        except SinkError:  # the service has not written yet
+            return 0
+
+    async def rows(self) -> list[FoundRecord]:
+        """Return all records, as a reader has them."""
+        return await trio.to_thread.run_sync(self._rows)
+
+    def _rows(self) -> list[FoundRecord]:
+        rows: list[FoundRecord] = []
+        catalog = self.log.catalog(self._topic)
+        for number in catalog.shards:
+            start, end = self.log.start(self._topic, number, catalog), self.log.end(self._topic, number, catalog) or 0
+            for batch in self.log.parts(self._topic, number, start, end, catalog, allow_gaps=False):
+                columns = (batch.column(name).to_pylist() for name in ("offset", "key", "value"))
+                for offset, key, data in zip(*columns, strict=True):
+                    rows.append(FoundRecord((0.0, number, offset), key.decode(), data))
+        return rows
