@@ -29,6 +29,7 @@ from efo.model import Batch, Checkpoint, Record
 from efo_service.config.settings import Settings
 from efo_service.factories.sinks import open_sink
 from efo_service.log.catalog import read_catalog, topics
+from efo_service.log.disk import DiskFiles
 from efo_service.log.segments import Segment, list_segments, read_segment
 from efo_service.relay.relay import CommitPace, relay_shard
 from proofs.benchmarks.log import FIRST_SEQUENCE_NUMBER, timed
@@ -174,8 +175,8 @@ def segment_times(root: Path, topic: str) -> Iterator[dict[Segment, float]]:
 
     def poll() -> None:
         while not done.wait(0.002):
-            if topic in topics(root):
-                for partition in read_catalog(root, topic).partitions.values():
+            if topic in topics(DiskFiles(root)):
+                for partition in read_catalog(DiskFiles(root), topic).partitions.values():
                     now = time.time()
                     for segment in list_segments(root / topic / str(partition)):
                         seen.setdefault(segment, now)

@@ -25,12 +25,13 @@ from efo.leases.lease_row import LeaseRow
 from efo.leases.stores.dynamodb.items import ItemCodec
 from efo.leases.stores.sqlite.store import SqliteLeaseStore
 from efo.model import Checkpoint, HashKeyRange, Lease, Record
-from efo_service.log.adoption import adopt_into, plan_adoption
 from efo_service.log.catalog import allocate_partition
 from efo_service.log.compaction import compact
+from efo_service.log.consistency import adopt_into, plan_adoption
+from efo_service.log.disk import DiskFiles
 from efo_service.log.export import export
-from efo_service.log.local_log import LocalLog
 from efo_service.log.partition_writer import open_partition
+from efo_service.log.readable import ReadableLog
 from efo_service.log.reader_offsets import commit_reader
 from efo_service.log.segments import list_segments
 from efo_service.relay.kafka.checkpoints import encode
@@ -53,7 +54,9 @@ def write(directory: Path) -> None:
     """Write the golden files of this version into a new directory. Raises FileExistsError."""
     directory.mkdir(parents=True)
     _write_log(directory / "log")
-    (directory / "export.jsonl").write_bytes(b"".join(export(LocalLog(directory / "log"), STREAM, encoding="base64")))
+    (directory / "export.jsonl").write_bytes(
+        b"".join(export(ReadableLog(DiskFiles(directory / "log")), STREAM, encoding="base64"))
+    )
     trio.run(_write_sqlite, directory / "leases.sqlite")
     rows = [msgspec.json.encode(LeaseRow.of(lease)) + b"\n" for lease in leases()]
     (directory / "leases.jsonl").write_bytes(b"".join(rows))
@@ -72,11 +75,16 @@ def _write_log(root: Path) -> None:
     _append(root, shard(1), *([_record(at)] for at in range(3)))
     list_segments(root / STREAM / "1")[0].path.unlink()  # as retention does
     _append(root, shard(2), [_record(0, sub=sub, **_EVERYTHING) for sub in range(3)])
-    allocate_partition(root, STREAM, STREAM, shard(3))
-    adopt_into(root, STREAM, STREAM, plan_adoption(root, STREAM, [Lease(shard(4), Checkpoint(str(_FIRST)))]))
+    allocate_partition(DiskFiles(root), STREAM, STREAM, shard(3))
+    adopt_into(
+        DiskFiles(root),
+        STREAM,
+        STREAM,
+        plan_adoption(DiskFiles(root), STREAM, [Lease(shard(4), Checkpoint(str(_FIRST)))]),
+    )
     _append(root, shard(4), [_record(1)])
     _append(root, shard(5), [Record(str(_FIRST), _TIME, b"value"), _record(1)])
-    commit_reader(root, STREAM, "billing", {0: 9, 1: 3, 5: 2}, _TIME)
+    commit_reader(DiskFiles(root), STREAM, "billing", {0: 9, 1: 3, 5: 2}, _TIME)
     for empty in root.rglob("*.lock"):
         empty.unlink()
 

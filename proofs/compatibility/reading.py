@@ -17,11 +17,12 @@ from efo.leases.stores.dynamodb.items import ItemCodec
 from efo.leases.stores.sqlite.store import SqliteLeaseStore
 from efo.model import Checkpoint, Lease
 from efo_service.log.catalog import read_catalog
+from efo_service.log.disk import DiskFiles
 from efo_service.log.export import export
 from efo_service.log.inspection import inspect_topic, verify_topic
-from efo_service.log.local_log import LocalLog
 from efo_service.log.maintenance import LogMaintenance
 from efo_service.log.partition_writer import open_partition
+from efo_service.log.readable import ReadableLog
 from efo_service.log.retention import RetentionRules
 from efo_service.relay.kafka.checkpoints import decode
 from efo_service.spark.source.offsets import Range
@@ -71,9 +72,13 @@ def _same(what: str, found: object, expected: object) -> str | None:
 def _log(directory: Path) -> Iterator[str | None]:
     """Export, verify, maintain, and continue each partition after its last record."""
     root, expected = directory / "log", (directory / "export.jsonl").read_bytes().splitlines()
-    yield _same("the export", [*export(LocalLog(root), STREAM, encoding="base64")], [line + b"\n" for line in expected])
-    yield from verify_topic(root, STREAM).problems
-    before = inspect_topic(root, STREAM)
+    yield _same(
+        "the export",
+        [*export(ReadableLog(DiskFiles(root)), STREAM, encoding="base64")],
+        [line + b"\n" for line in expected],
+    )
+    yield from verify_topic(DiskFiles(root), STREAM).problems
+    before = inspect_topic(DiskFiles(root), STREAM)
     for partition in before.partitions:
         rows = [line for line in map(json.loads, expected) if line["partition"] == partition.partition]
         ends = (partition.start, partition.end) if rows else (0, 0)
@@ -85,7 +90,7 @@ def _log(directory: Path) -> Iterator[str | None]:
         yield _same(f"the position of partition {partition.partition}", (writer.position, writer.end), (position, last))
         writer.close()
     LogMaintenance(root, STREAM, RetentionRules(), grace=0).run(2e9)
-    exported = [*export(LocalLog(root), STREAM, encoding="base64")]
+    exported = [*export(ReadableLog(DiskFiles(root)), STREAM, encoding="base64")]
     yield _same("the export after maintenance", len(exported), len(expected))
     readers = [(reader.name, reader.lag, reader.committed_at) for reader in before.readers]
     yield _same("the readers", readers, [("billing", 7, 1_700_000_000.125)])
@@ -95,11 +100,14 @@ def _spark(directory: Path) -> Iterator[str | None]:
     """Read each partition as a task of the data source."""
     root = directory / "log"
     lines = [json.loads(line) for line in (directory / "export.jsonl").read_text().splitlines()]
-    for partition in read_catalog(root, STREAM).shards:
+    for partition in read_catalog(DiskFiles(root), STREAM).shards:
         expected = [(line["offset"], b64decode(line["value"])) for line in lines if line["partition"] == partition]
         if expected:
             wanted = Range(STREAM, partition, expected[0][0], expected[-1][0] + 1)
-            batches = [batch.to_pydict() for batch in read_range(LocalLog(root, mapped=True), wanted, allow_gaps=False)]
+            batches = [
+                batch.to_pydict()
+                for batch in read_range(ReadableLog(DiskFiles(root, mapped=True)), wanted, allow_gaps=False)
+            ]
             rows = [row for batch in batches for row in zip(batch["offset"], batch["value"], strict=True)]
             yield _same(f"partition {partition}", rows, expected)
 

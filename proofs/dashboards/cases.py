@@ -17,6 +17,7 @@ import trio.lowlevel
 from efo.protocol.aggregation import AggregateEntry, aggregate
 from efo.testing import ALWAYS
 from efo.testing.faults import EndStream, Refuse, Reset, Stall
+from efo_service.log.disk import DiskFiles
 from efo_service.log.reader_offsets import commit_reader
 from proofs.dashboards.service import DISK_MEGABYTES, Service
 from proofs.dashboards.verdict import Expectation
@@ -170,7 +171,7 @@ async def _damage(service: Service) -> None:
 
 async def _forget_reader(service: Service) -> None:
     """Let a reader commit once, and never again; and put more than superseded segments have."""
-    await trio.to_thread.run_sync(commit_reader, service.log, service.stream, "audit", {0: 0}, time.time())
+    await trio.to_thread.run_sync(commit_reader, DiskFiles(service.log), service.stream, "audit", {0: 0}, time.time())
     for _ in range(800):
         service.put_one(os.urandom(10_000))
 

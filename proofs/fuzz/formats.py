@@ -23,7 +23,8 @@ from efo.model import Checkpoint, Lease
 from efo.testing.recording.file import RecordedLine
 from efo_service.log import segments
 from efo_service.log.catalog import catalog_from
-from efo_service.log.objects import codec, documents
+from efo_service.log.files import parse_fields
+from efo_service.log.objects import codec
 from efo_service.log.objects.head import Head, decode_head, encode_head
 from efo_service.relay.errors import SinkError
 from efo_service.relay.object_leases.document import (
@@ -33,7 +34,6 @@ from efo_service.relay.object_leases.document import (
     encode_document,
     encode_lease,
 )
-from efo_service.relay.object_store.store import StoredObject, Version
 from proofs.fuzz.target import STEP, Target
 
 _HEADER: Final = codec.Header(
@@ -58,7 +58,7 @@ def _lease_document(data: bytes) -> None:
 
 
 def _fields(data: bytes) -> None:
-    fields = documents.parse(StoredObject(data, Version("1"), 0.0, len(data)), "x")
+    fields = parse_fields(data, "x", "restore it", codec.FORMAT_VERSION)
     try:
         catalog_from(fields)
     except (ValueError, KeyError, TypeError, AttributeError):  # what read_catalog translates

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import trio
 
 from efo_service.log.catalog import read_catalog
+from efo_service.log.disk import DiskFiles
 from efo_service.log.maintenance import LogMaintenance
 from efo_service.log.retention import RetentionRules
 from efo_service.log.segments import last_segment, list_segments, read_parts
@@ -68,7 +69,7 @@ class SimulatedLog:
     def new_records(self) -> Iterator[tuple[str, tuple[Mark, ...]]]:
         """Yield the records that the log has had since the last call, by shard. It never has fewer."""
         with suppress(TopicNotFoundError):
-            for shard_id, partition in read_catalog(self._root, TOPIC).partitions.items():
+            for shard_id, partition in read_catalog(DiskFiles(self._root), TOPIC).partitions.items():
                 directory = self._root / TOPIC / str(partition)
                 held = self._held.setdefault(shard_id, [])
                 last = last_segment(directory)
@@ -82,7 +83,7 @@ class SimulatedLog:
 
     def conclude(self) -> None:
         """Check at the end that each partition has its records, or the newest of them after retention."""
-        for shard_id, partition in read_catalog(self._root, TOPIC).partitions.items() if self._held else ():
+        for shard_id, partition in read_catalog(DiskFiles(self._root), TOPIC).partitions.items() if self._held else ():
             directory, held = self._root / TOPIC / str(partition), self._held.get(shard_id, [])
             segments = list_segments(directory)
             base = segments[0].base if segments else 0

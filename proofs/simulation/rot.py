@@ -14,6 +14,7 @@ from efo.errors import EfoError
 from efo.model import Checkpoint, Record, checkpoint_of
 from efo_service.log.catalog import CATALOG, read_catalog
 from efo_service.log.consistency import check_topic
+from efo_service.log.disk import DiskFiles
 from efo_service.log.inspection import verify_topic
 from efo_service.log.maintenance import LogMaintenance
 from efo_service.log.partition_writer import open_partition
@@ -102,7 +103,7 @@ class RottingLog:
         LogMaintenance(self.root, TOPIC, RetentionRules(), grace=5.0, fan_in=2).run(NOW)
 
     def _partitions(self) -> dict[str, int]:
-        return dict(read_catalog(self.root, TOPIC).partitions)
+        return dict(read_catalog(DiskFiles(self.root), TOPIC).partitions)
 
     def _directory(self, partition: int) -> Any:
         return self.root / TOPIC / str(partition)
@@ -125,7 +126,7 @@ class RottingLog:
 
     def _is_found(self) -> bool:
         try:
-            problems = verify_topic(self.root, TOPIC).problems
+            problems = verify_topic(DiskFiles(self.root), TOPIC).problems
         except LogError as error:
             problems = [str(error)]
         if self.kind == "reader":
@@ -166,7 +167,7 @@ class RottingLog:
     def _check_writing(self) -> None:
         """Check that each shard continues after its last record, or is refused. The service checks the topic first."""
         try:
-            check_topic(self.root, TOPIC)
+            check_topic(DiskFiles(self.root), TOPIC)
         except EfoError as error:
             if self.kind != "catalog":
                 self._report(f"the whole topic is refused: {error}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import trio
 
 from efo_service.demo.verify import FoundRecord
-from efo_service.log.objects.readable import ObjectLog
+from efo_service.log.readable import open_readable
 from efo_service.relay.errors import SinkError
 from efo_service.relay.object_store.url import parse_url
 from proofs.e2e.config import object_log
@@ -24,7 +24,7 @@ class ObjectLogOutput:
     def __init__(self, server: Running, topic: str) -> None:
         self._server = server
         self._topic = topic
-        self.log = ObjectLog(parse_url(self._url, server.options()))
+        self.log = open_readable(parse_url(self._url, server.options()))
         self.relay_config = self.config()
 
     @property

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import trustme
 
+from efo_service.log.disk import DiskFiles
 from efo_service.log.reader_offsets import commit_reader
 from efo_service.workers.process import efo_command
 from proofs.edges.service import STREAM, environment
@@ -154,7 +155,7 @@ def a_reader_holds_the_log() -> Outcome:
         )
 
         def begin() -> None:
-            commit_reader(Path("log"), STREAM, "audit", {0: 0}, time.time())
+            commit_reader(DiskFiles(Path("log")), STREAM, "audit", {0: 0}, time.time())
             for _ in range(400):  # more than is superseded and not removed yet
                 one.put_one(os.urandom(10_000))
 

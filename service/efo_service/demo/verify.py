@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from efo.errors import EfoError
 from efo_service.demo.load import number_of, partition_key
 from efo_service.log.catalog import read_catalog, topics
+from efo_service.log.disk import DiskFiles
 from efo_service.log.segments import list_segments, read_segment
 
 
@@ -84,7 +85,7 @@ def log_rows(root: Path, topic: str) -> tuple[list[FoundRecord], Latency]:
     """Return the log's rows, ordered by their commit, and the latency from arrival to commit."""
     rows: list[FoundRecord] = []
     ages: list[float] = []
-    for partition in read_catalog(root, topic).partitions.values():
+    for partition in read_catalog(DiskFiles(root), topic).partitions.values():
         for segment in list_segments(root / topic / str(partition)):
             batch, origin = read_segment(segment)
             arrivals = pc.divide(pc.cast(batch.column("timestamp"), "int64"), 1e6).to_pylist()
@@ -98,9 +99,9 @@ def log_rows(root: Path, topic: str) -> tuple[list[FoundRecord], Latency]:
 
 def log_size(root: Path, topic: str) -> int:
     """Return the number of records in the log, from the names of its segments."""
-    if topic not in topics(root):
+    if topic not in topics(DiskFiles(root)):
         return 0  # the service has not written yet
-    partitions = read_catalog(root, topic).partitions.values()
+    partitions = read_catalog(DiskFiles(root), topic).partitions.values()
     return sum(s.end - s.base for p in partitions for s in list_segments(root / topic / str(p)))
 
 

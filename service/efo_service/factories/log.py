@@ -17,6 +17,7 @@ from efo.exception_groups import collapse_groups
 from efo_service.config.relay import RelaySettings
 from efo_service.config.settings import Settings
 from efo_service.log.consistency import check_topic
+from efo_service.log.disk import DiskFiles
 from efo_service.log.maintenance import LogMaintenance, MaintenanceReport
 from efo_service.log.retention import RetentionRules
 from efo_service.log.sink import LOCK_TIMEOUT, LogSink
@@ -47,7 +48,7 @@ async def open_log(
     root = settings.relay.log_root
     if not isinstance(root, Path):
         raise TypeError(f"{root} is not a directory")
-    await trio.to_thread.run_sync(check_topic, root, topic)
+    await trio.to_thread.run_sync(check_topic, DiskFiles(root), topic)
     maintenance = LogMaintenance(root, topic, retention_rules(settings.relay))
 
     state = LogState(str(root / topic), topic, retention_rules(settings.relay))

@@ -15,8 +15,9 @@ from opentelemetry.metrics import MeterProvider
 from efo_service.config.settings import Settings
 from efo_service.factories.log import maintained, retention_rules
 from efo_service.log.catalog import check_topic_name
+from efo_service.log.consistency import check_topic
 from efo_service.log.objects import keys
-from efo_service.log.objects.consistency import check_topic
+from efo_service.log.objects.files import ObjectFiles
 from efo_service.log.objects.maintenance import ObjectLogMaintenance
 from efo_service.log.objects.sink import ObjectLogSink
 from efo_service.log.state import LogState
@@ -72,5 +73,5 @@ async def open_object_log(
 
 def _check(store: Store, url: StoreUrl, topic: str, stream: str) -> StoreProbe:
     found = probe(store, keys.PROBES, has_generations=url.scheme == "gs")
-    check_topic(store, topic, stream)
+    check_topic(ObjectFiles(store), topic, stream)
     return found

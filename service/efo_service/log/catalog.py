@@ -6,18 +6,16 @@ Each shard gets one partition, and numbers are never reused. So a reader's offse
 The catalog also names the partitions that have records. So it proves that a partition was emptied or a log replaced
 (efo_service.log.consistency), and a shard that was read before gets no partition without an adoption. And it says
 when the stream was created: shards of another stream of the same name are not written to its partitions (rule R15). The
-file is replaced as a whole, under a lock. So several processes can allocate partitions at once, and a reader never sees
-an incomplete file.
+document is replaced as a whole, and only if nobody else has changed it. So several processes can allocate partitions at
+once, and a reader never sees an incomplete one.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 from efo.errors import ConfigurationError, InvalidValueError, StreamRecreatedError
@@ -25,21 +23,14 @@ from efo.identity import created_text, recreated
 from efo.model import Checkpoint
 from efo.protocol.identity import are_same
 from efo.third_party_errors import reason_of
-from efo_service.log.segments import FORMAT_VERSION, has_segments
+from efo_service.log.files import Fields, LogFiles, PartitionFiles, parse_fields
 from efo_service.relay.doubt import read_again
-from efo_service.relay.errors import (
-    LogError,
-    LogIncompleteError,
-    LogOwnerError,
-    LogVersionError,
-    TopicNotFoundError,
-    os_errors,
-)
-from efo_service.relay.files import parse_json, read_regular, whole_number
+from efo_service.relay.errors import LogError, LogIncompleteError, LogOwnerError, TopicNotFoundError
+from efo_service.relay.files import whole_number
 from efo_service.relay.sink import LOG_REMEDY
-from efo_service.relay.storage import lock, names, sync, sync_directory
 
 CATALOG: Final = "catalog.json"
+_FORMAT: Final = 1
 CATALOG_VERSION: Final = 2
 """The format of a catalog with partitions of a former stream, which an earlier efo would leave unread. Without them it
 has the format of the log, so that an earlier efo reads it."""
@@ -91,93 +82,7 @@ def is_topic_name(name: str) -> bool:
     return _TOPIC.fullmatch(name) is not None
 
 
-def topic_directory(root: Path, topic: str) -> Path:
-    """Return the directory of a topic. Raises ConfigurationError if the topic's name is invalid."""
-    return root / check_topic_name(topic)
-
-
-def topics(root: Path) -> list[str]:
-    """Return the names of all topics of a log."""
-    with os_errors("list", root):
-        return sorted(path.parent.name for path in root.glob(f"*/{CATALOG}"))
-
-
-def uncatalogued_topics(root: Path) -> list[str]:
-    """Return the names of the directories that have partitions, but no catalog."""
-    with os_errors("list", root):
-        candidates = [path.name for path in root.iterdir() if path.is_dir() and not (path / CATALOG).exists()]
-    return sorted(name for name in candidates if is_topic_name(name) and partition_names(root / name))
-
-
-def partition_names(directory: Path) -> list[str]:
-    """Return the names of the partition directories in a topic's directory: numbers of up to nine digits, in order."""
-    with os_errors("list", directory):
-        if not directory.is_dir():
-            return []
-        return sorted(filter(_PARTITION.fullmatch, names(directory)), key=int)
-
-
-@read_again
-def read_catalog(root: Path, topic: str) -> Catalog:
-    """Read a topic's catalog.
-
-    Raises TopicNotFoundError, LogIncompleteError if only the catalog is missing, LogVersionError, and LogError if the
-    file is invalid.
-    """
-    directory = topic_directory(root, topic)
-    catalog = _read(directory / CATALOG)
-    if catalog is None:
-        if partition_names(directory):
-            raise _lost(directory / CATALOG)
-        raise TopicNotFoundError(_no_topic(root, topic))
-    return catalog
-
-
-def _no_topic(root: Path, topic: str) -> str:
-    """Return the message for a topic that is not there: what is there instead, and what to do."""
-    missing = f"the log {root} has no topic {topic!r}"
-    with os_errors("look at", root):
-        if not root.exists():
-            below = (
-                "" if root.is_absolute() else f" in {Path.cwd()}, where a relative path begins: give an absolute one"
-            )
-            where = f"this machine has no such directory{below}"
-            return f"{missing}: {where}; start the relay that writes it, or check the path"
-        if not root.is_dir():
-            return f"{missing}: it is a file, and a log is a directory; check the path"
-        if (root / CATALOG).exists():
-            return f"{missing}: it is itself a topic of the log {root.parent}; use that path"
-    if not (known := ", ".join(topics(root))):
-        return f"{missing}, nor any other: it is no log, or empty; start the relay that writes it, or check the path"
-    return f"{missing}; it has: {known}; start the relay that writes it, or check the name"
-
-
-def _lost(path: Path) -> LogIncompleteError:
-    return LogIncompleteError(
-        f"{path} does not exist, but its directory has partitions: restore it from a copy, or write it again"
-        " (docs/log.md, Damage on a disk)"
-    )
-
-
-def _read(path: Path) -> Catalog | None:
-    with os_errors("read", path):
-        if not path.exists():
-            return None
-        content = read_regular(path)
-    try:
-        fields = parse_json(content)
-        version = whole_number(fields["format"])
-        catalog = catalog_from(fields) if version <= CATALOG_VERSION else None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise LogError(f"{path} is not a valid catalog ({reason_of(error)}): restore it from a copy") from error
-    if catalog is None:
-        raise LogVersionError(
-            f"{path} has format version {version}, but this efo supports up to {CATALOG_VERSION}: upgrade efo"
-        )
-    return catalog
-
-
-# --- what a catalog says: pure, the same on disks and on object stores --------------------------------------
+# --- what a catalog says: pure ------------------------------------------------------------------------------
 
 
 def catalog_from(fields: Mapping[str, Any]) -> Catalog:
@@ -198,7 +103,7 @@ def catalog_from(fields: Mapping[str, Any]) -> Catalog:
 def catalog_fields(catalog: Catalog) -> dict[str, Any]:
     """Return the fields of a catalog, with its format."""
     fields: dict[str, Any] = {
-        "format": CATALOG_VERSION if catalog.former else FORMAT_VERSION,
+        "format": CATALOG_VERSION if catalog.former else _FORMAT,
         "stream": catalog.stream,
         "partitions": dict(catalog.partitions),
         "written": sorted(catalog.written),
@@ -244,7 +149,7 @@ def with_partition(
     existing: Callable[[], Iterable[int]],
     created_at: float | None = None,
 ) -> Catalog:
-    """Return the catalog with a partition of this shard, see `allocate_partition`.
+    """Return the catalog with a partition of this shard, see `with_shard`.
 
     `existing`: returns the partitions that are there: an older copy of the catalog may be in use. A topic without
     partitions is that of the stream which was created at `created_at`. Raises LogIncompleteError.
@@ -292,31 +197,6 @@ def _with_distinct_partitions(
     return Catalog(stream, partitions, written, adopted, notes_records, stream_created_at, former)
 
 
-def allocate_partition(
-    root: Path,
-    topic: str,
-    stream: str,
-    shard_id: str,
-    checkpoint: Checkpoint = Checkpoint.TRIM_HORIZON,
-    created_at: float | None = None,
-) -> int:
-    """Return the shard's partition number. If it has none, allocate the next one durably.
-
-    `checkpoint`: that of the shard's lease. If it is a record's position, an earlier part of the shard was read without
-    this log. Then nothing is allocated, and LogIncompleteError is raised: `adopt_shards` is how the log may begin here.
-    `created_at`: when the stream was created, None if unknown.
-    Raises LogOwnerError if the topic belongs to another stream, StreamRecreatedError if it belongs to a former one of
-    this name, LogVersionError, LogError and SinkError.
-    """
-
-    def allocate(catalog: Catalog) -> Catalog:
-        directory = topic_directory(root, topic)
-        check_stream(catalog, stream, directory, created_at)
-        return with_partition(catalog, shard_id, checkpoint, directory, partial(_existing, directory), created_at)
-
-    return _update(root, topic, stream, allocate).partitions[shard_id]
-
-
 @dataclass(frozen=True, slots=True)
 class Adoption:
     """A shard that is to continue in a new partition, without what was read of it before.
@@ -328,34 +208,6 @@ class Adoption:
     shard_id: str
     after: Checkpoint
     replaces: int | None
-
-
-def adopt_shards(root: Path, topic: str, stream: str, adoptions: Iterable[Adoption]) -> dict[str, int]:
-    """Give these shards new, empty partitions durably; return the numbers by shard.
-
-    A shard leaves its emptied partition, because offsets never begin again within one. A shard whose partition is not
-    `replaces` any more is left alone. Raises as `allocate_partition` does.
-    """
-    adopted: dict[str, int] = {}
-
-    def adopt(catalog: Catalog) -> Catalog:
-        changed = with_adoptions(catalog, adoptions, partial(_existing, topic_directory(root, topic)))
-        new = changed.partitions.items() - catalog.partitions.items()
-        adopted.update((shard_id, partition) for shard_id, partition in sorted(new, key=lambda one: one[1]))
-        return changed
-
-    _update(root, topic, stream, adopt)
-    return adopted
-
-
-def continue_with(root: Path, topic: str, stream: str, created_at: float) -> None:
-    """Let a topic go on with another stream of its name, durably: see `with_new_stream`. Raises as `adopt_shards`."""
-    _update(root, topic, stream, partial(with_new_stream, created_at=created_at))
-
-
-def mark_written(root: Path, topic: str, stream: str, partition: int, created_at: float | None = None) -> None:
-    """Note durably that a partition has records. Raises as `allocate_partition` does."""
-    _update(root, topic, stream, partial(with_records, partition=partition, created_at=created_at))
 
 
 def with_records(catalog: Catalog, partition: int, created_at: float | None) -> Catalog:
@@ -383,10 +235,6 @@ def not_adopted(directory: object, shard_id: str, checkpoint: Checkpoint) -> str
     )
 
 
-def _existing(directory: Path) -> Iterable[int]:
-    return map(int, partition_names(directory))
-
-
 def _with_partitions(catalog: Catalog, shard_ids: Sequence[str], existing: Iterable[int]) -> Catalog:
     """Return the catalog with new partitions. What exists counts too: an older copy of the catalog may be in use."""
     last = max([-1, *catalog.shards, *existing])
@@ -396,32 +244,156 @@ def _with_partitions(catalog: Catalog, shard_ids: Sequence[str], existing: Itera
     )
 
 
-def _update(root: Path, topic: str, stream: str, change: Callable[[Catalog], Catalog]) -> Catalog:
-    """Change the catalog under its lock, and return it. It is created if the topic has no partitions yet."""
-    directory = topic_directory(root, topic)
-    path = directory / CATALOG
-    with os_errors("write", path):
-        directory.mkdir(parents=True, exist_ok=True)
-        with lock(directory / "catalog.lock"):
-            catalog = _read(path)
-            if catalog is None and partition_names(directory):
-                raise _lost(path)
-            before = catalog = catalog or Catalog(stream, {})
-            check_stream(catalog, stream, directory)
-            if not catalog.notes_records:
-                written = (number for number in catalog.shards if has_segments(directory / str(number)))
-                catalog = replace(catalog, written=frozenset(written), notes_records=True)
-            changed = change(catalog)
-            if changed != before:
-                _replace(path, changed)
-    return changed
+# --- the document of a topic ---------------------------------------------------------------------------------
 
 
-def _replace(path: Path, catalog: Catalog) -> None:
-    temporary = path.with_suffix(".tmp")
-    with temporary.open("w") as file:
-        json.dump(catalog_fields(catalog), file, indent=1)
-        sync(file)
-    temporary.rename(path)
-    sync_directory(path.parent)
-    sync_directory(path.parent.parent)
+def topics(files: LogFiles) -> list[str]:
+    """Return the names of all topics of a log."""
+    return [name for name in _folders(files) if files.exists(_document(name))]
+
+
+def uncatalogued_topics(files: LogFiles) -> list[str]:
+    """Return the names of what has partitions, but no catalog."""
+    return [name for name in _folders(files) if not files.exists(_document(name)) and partition_names(files, name)]
+
+
+def _folders(files: LogFiles) -> list[str]:
+    return list(filter(is_topic_name, files.folders("")))
+
+
+def _document(topic: str) -> str:
+    return f"{check_topic_name(topic)}/{CATALOG}"
+
+
+def partition_names(files: LogFiles, topic: str) -> list[str]:
+    """Return the names of the folders of partitions in a topic, in order, whatever its catalog says."""
+    return sorted(filter(_PARTITION.fullmatch, files.folders(topic)), key=int)
+
+
+def partition_of(files: LogFiles, topic: str, number: int, catalog: Catalog) -> PartitionFiles:
+    """Return a partition of the catalog, to read."""
+    return files.partition(topic, number, (catalog.stream, catalog.shards[number]))
+
+
+@read_again
+def read_catalog(files: LogFiles, topic: str) -> Catalog:
+    """Read a topic's catalog.
+
+    Raises TopicNotFoundError, LogIncompleteError if only the catalog is missing, LogVersionError, and LogError if it is
+    invalid.
+    """
+    content = files.read(_document(topic))
+    if content is None and (content := _created_meanwhile(files, topic)) is None:
+        raise TopicNotFoundError(files.no_topic(topic, partial(topics, files)))
+    return _parse(files, topic, content)
+
+
+def _created_meanwhile(files: LogFiles, topic: str) -> bytes | None:
+    """Return the catalog of a topic that had none; None if it has no partitions either.
+
+    Since it was looked for, another worker may have created the catalog and a partition. Raises LogIncompleteError if
+    there are partitions, and still no catalog.
+    """
+    if not partition_names(files, topic):
+        return None
+    if (content := files.read(_document(topic))) is None:
+        raise LogIncompleteError(
+            f"{files.name}/{_document(topic)} does not exist, but the topic has partitions: {files.restore}, or write"
+            " it again (docs/log.md)"
+        )
+    return content
+
+
+def _parse(files: LogFiles, topic: str, content: bytes) -> Catalog:
+    name = f"{files.name}/{_document(topic)}"
+    fields = parse_fields(content, name, files.restore, CATALOG_VERSION)
+    try:
+        return catalog_from(fields)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise LogError(f"{name} is not a valid catalog ({reason_of(error)}): {files.restore}") from error
+
+
+def with_shard(
+    files: LogFiles,
+    topic: str,
+    stream: str,
+    shard_id: str,
+    checkpoint: Checkpoint = Checkpoint.TRIM_HORIZON,
+    created_at: float | None = None,
+) -> Catalog:
+    """Return the catalog with a partition of this shard. If it has none, allocate the next one durably.
+
+    `checkpoint`: that of the shard's lease. If it is a record's position, an earlier part of the shard was read without
+    this log. Then nothing is allocated, and LogIncompleteError is raised: `adopt_shards` is how the log may begin here.
+    `created_at`: when the stream was created, None if unknown.
+    Raises LogOwnerError if the topic belongs to another stream, StreamRecreatedError if it belongs to a former one of
+    this name, LogVersionError, LogError and SinkError.
+    """
+
+    def allocate(catalog: Catalog) -> Catalog:
+        where = f"{files.name}/{topic}"
+        check_stream(catalog, stream, where, created_at)
+        return with_partition(catalog, shard_id, checkpoint, where, partial(_existing, files, topic), created_at)
+
+    return _update(files, topic, stream, allocate)
+
+
+def allocate_partition(
+    files: LogFiles, topic: str, stream: str, shard_id: str, checkpoint: Checkpoint = Checkpoint.TRIM_HORIZON
+) -> int:
+    """Return the partition of a shard, allocated durably if it has none. Raises as `with_shard` does."""
+    return with_shard(files, topic, stream, shard_id, checkpoint).partitions[shard_id]
+
+
+def adopt_shards(files: LogFiles, topic: str, stream: str, adoptions: Iterable[Adoption]) -> dict[str, int]:
+    """Give these shards new, empty partitions durably; return the numbers by shard.
+
+    A shard leaves its emptied partition, because offsets never begin again within one. A shard whose partition is not
+    `replaces` any more is left alone. Raises as `with_shard` does.
+    """
+    adoptions = list(adoptions)
+    found: list[Catalog] = []
+
+    def adopt(catalog: Catalog) -> Catalog:
+        found.append(catalog)
+        return with_adoptions(catalog, adoptions, partial(_existing, files, topic))
+
+    changed = _update(files, topic, stream, adopt)
+    # A change may be asked for again after it was made, if its answer was lost: the first catalog is the one before.
+    new = changed.partitions.items() - found[0].partitions.items()
+    return dict(sorted(new, key=lambda one: one[1]))
+
+
+def continue_with(files: LogFiles, topic: str, stream: str, created_at: float) -> None:
+    """Let a topic go on with another stream of its name, durably: see `with_new_stream`. Raises as `adopt_shards`."""
+    _update(files, topic, stream, partial(with_new_stream, created_at=created_at))
+
+
+def mark_written(files: LogFiles, topic: str, stream: str, partition: int, created_at: float | None = None) -> None:
+    """Note durably that a partition has records. Raises as `with_shard` does."""
+    _update(files, topic, stream, partial(with_records, partition=partition, created_at=created_at))
+
+
+def _existing(files: LogFiles, topic: str) -> Iterable[int]:
+    return map(int, partition_names(files, topic))
+
+
+def _update(files: LogFiles, topic: str, stream: str, change: Callable[[Catalog], Catalog]) -> Catalog:
+    """Change the catalog, and return it. It is created if the topic has no partitions yet."""
+    result: list[Catalog] = []
+
+    def changed(content: bytes | None) -> Fields | None:
+        # The document to change is the one that was read: if there is one by now, a compare-and-set is refused, and
+        # this is called again with it.
+        if content is None:
+            content = _created_meanwhile(files, topic)
+        before = catalog = Catalog(stream, {}) if content is None else _parse(files, topic, content)
+        check_stream(before, stream, f"{files.name}/{topic}")
+        if not catalog.notes_records:
+            written = (number for number in catalog.shards if partition_of(files, topic, number, catalog).has_records())
+            catalog = replace(catalog, written=frozenset(written), notes_records=True)
+        result[:] = [change(catalog)]
+        return None if result[0] == before else catalog_fields(result[0])
+
+    files.update(_document(topic), changed)
+    return result[0]

@@ -10,109 +10,64 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 
 from efo.model import Checkpoint, Lease
+from efo_service.log import catalog as catalogs
 from efo_service.log.catalog import (
     Adoption,
     Catalog,
+    adopt_shards,
+    check_stream,
     not_adopted,
     other_stream,
     partition_names,
+    partition_of,
     read_catalog,
-    topic_directory,
 )
+from efo_service.log.files import LogFiles
 from efo_service.log.reader_offsets import read_readers
-from efo_service.log.segments import check_owner, has_segments, last_segment, read_origin, read_segment
-from efo_service.relay.errors import LogIncompleteError, LogOwnerError, SinkError, TopicNotFoundError
+from efo_service.relay.errors import LogIncompleteError, SinkError, TopicNotFoundError
 
 
-def read_checked_catalog(root: Path, topic: str) -> tuple[Catalog, list[str]]:
-    """Return a topic's catalog, and a message for each partition with segments that it does not name.
+def read_checked_catalog(files: LogFiles, topic: str) -> tuple[Catalog, list[str]]:
+    """Return a topic's catalog, and a message for each partition with records that it does not name.
 
     Raises as `read_catalog` does.
     """
-    # A partition enters the catalog before it gets its directory: so the directories are listed first.
-    names = partition_names(topic_directory(root, topic))
-    catalog = read_catalog(root, topic)
-    return catalog, list(_uncatalogued(topic_directory(root, topic), names, catalog))
+    # A partition enters the catalog before it gets a file: so the folders are listed first.
+    folders = partition_names(files, topic)
+    catalog = read_catalog(files, topic)
+    unknown = [folder for folder in folders if folder not in {str(number) for number in catalog.shards}]
+    messages = (files.uncatalogued(topic, folder, catalog.partitions) for folder in unknown)
+    return catalog, [message for message in messages if message is not None]
 
 
-def _uncatalogued(directory: Path, names: Iterable[str], catalog: Catalog) -> Iterator[str]:
-    known = {str(number) for number in catalog.shards}
-    for name in names:
-        if name in known or not has_segments(directory / name):
-            continue
-        what = f"{directory / name} has segments, but the catalog does not name this partition"
-        shard_id = _shard_of(directory / name)
-        if shard_id is None:
-            yield f"{what}: restore catalog.json from a copy"
-        elif shard_id in catalog.partitions:
-            yield (
-                f"{what}: its shard {shard_id} has the partition {catalog.partitions[shard_id]}. Keep the segments of"
-                " one of the two, and move the others out of the log"
-            )
-        else:
-            yield f'{what}: restore catalog.json from a copy, or add "{shard_id}": {name} to its partitions'
+def emptied(files: LogFiles, topic: str, catalog: Catalog) -> Iterator[int]:
+    """Yield the partitions that have nothing although records were committed to them."""
+    for number in sorted(catalog.written & catalog.shards.keys()):
+        if not partition_of(files, topic, number, catalog).has_records():
+            yield number
 
 
-def _shard_of(directory: Path) -> str | None:
-    """Return the shard that a partition's newest segment names, None if it is damaged."""
-    with suppress(SinkError):
-        segment = last_segment(directory)
-        return None if segment is None else read_origin(segment).shard_id
-    return None
-
-
-def emptied(root: Path, topic: str, catalog: Catalog) -> Iterator[int]:
-    """Yield the partitions that have no segment although records were committed to them."""
-    for partition in sorted(catalog.written & catalog.shards.keys()):
-        if not has_segments(topic_directory(root, topic) / str(partition)):
-            yield partition
-
-
-def emptied_messages(root: Path, topic: str, catalog: Catalog) -> list[str]:
+def emptied_messages(files: LogFiles, topic: str, catalog: Catalog) -> list[str]:
     """Return a message for each of the partitions of `emptied`."""
-    directory = topic_directory(root, topic)
-    return [emptied_message(directory / str(partition)) for partition in emptied(root, topic, catalog)]
+    found = emptied(files, topic, catalog)
+    return [partition_of(files, topic, number, catalog).emptied_message for number in found]
 
 
-def emptied_message(directory: Path) -> str:
-    """Return the message for the directory of a partition without segments that had records."""
-    return (
-        f"{directory} has no segment, but records were committed to it: restore"
-        " its segments from a copy. Without a copy, stop the relay and run `efo log adopt`: the shard then continues"
-        " in a new partition"
-    )
+def check_topic(files: LogFiles, topic: str, stream: str | None = None) -> None:
+    """Check the catalog against the partitions, before a topic is written or exported. A new topic is consistent.
 
-
-def check_topic(root: Path, topic: str) -> None:
-    """Check the catalog against the directories, before a topic is written or exported. A new topic is consistent.
-
-    Of each partition, the origin of the newest segment is read, and no other. Raises LogIncompleteError, which names
-    the first problem, LogOwnerError, LogVersionError, LogError and SinkError.
+    `stream`: the topic must belong to it. Of each partition only the newest records are looked at. Raises
+    LogIncompleteError, which names the first problem, LogOwnerError, LogVersionError, LogError and SinkError.
     """
     with suppress(TopicNotFoundError):
-        catalog, problems = read_checked_catalog(root, topic)
-        problems += emptied_messages(root, topic, catalog)
-        refuse(problems)
-        for partition, shard_id in catalog.shards.items():
-            _check_newest(topic_directory(root, topic) / str(partition), (catalog.stream, shard_id))
-
-
-def _check_newest(directory: Path, owner: tuple[str, str]) -> None:
-    """Raise LogOwnerError if the directory was moved. Damage is left to those who read the whole segment."""
-    try:
-        if (segment := last_segment(directory)) is not None:
-            try:
-                check_owner(segment, read_origin(segment), owner)
-            except LogOwnerError:
-                read_segment(segment)  # damage may name another owner
-                raise
-    except LogOwnerError:
-        raise
-    except SinkError:
-        return
+        catalog, problems = read_checked_catalog(files, topic)
+        if stream is not None:
+            check_stream(catalog, stream, f"{files.name}/{topic}")
+        refuse([*problems, *emptied_messages(files, topic, catalog)])
+        for number in catalog.shards:
+            partition_of(files, topic, number, catalog).check()
 
 
 def refuse(problems: list[str]) -> None:
@@ -122,23 +77,61 @@ def refuse(problems: list[str]) -> None:
         raise LogIncompleteError(problems[0] + others)
 
 
-def readers_ahead(root: Path, topic: str) -> Iterator[str]:
+def readers_ahead(files: LogFiles, topic: str, catalog: Catalog) -> Iterator[str]:
     """Yield a message for each reader that has read further than a partition reaches."""
     # The readers are read first: afterwards a partition can only have grown.
-    for reader in read_readers(root, topic):
-        for partition, offset in sorted(reader.offsets.items()):
-            directory = topic_directory(root, topic) / str(partition)
-            try:
-                last = last_segment(directory)
-            except SinkError:  # a file with an invalid name, which is a problem of its own
-                continue
-            end = 0 if last is None else last.end
-            if offset > end:
-                yield (
-                    f"{directory} ends at offset {end}, but the reader {reader.name} has read to {offset}: its newest"
-                    " segments are missing. Restore them; if the relay has to read these records again, see"
-                    " docs/log.md, Damage on a disk"
-                )
+    for reader in read_readers(files, topic):
+        for number, offset in sorted(reader.offsets.items()):
+            if number not in catalog.shards and str(number) in partition_names(files, topic):
+                continue  # the catalog does not name it, which is a problem of its own
+            with suppress(SinkError):  # damage is a problem of its own
+                end = (partition_of(files, topic, number, catalog).end() or 0) if number in catalog.shards else 0
+                if offset > end:
+                    yield (
+                        f"{files.name}/{topic}/{number} ends at offset {end}, but the reader {reader.name} has read to"
+                        f" {offset}: its newest segments are missing. Restore them; if the relay has to read these"
+                        " records again, see docs/log.md, Damage on a disk"
+                    )
+
+
+# --- adoption ----------------------------------------------------------------------------------------------
+#
+# An operator states that shards continue in new partitions of a log, without what was read of them before. It is
+# legitimate after a migration, after a hand-over from KCL, and after a recovery without a copy. efo cannot tell these
+# from a log that was lost, moved or mistaken for another. So it is a command, `efo log adopt`, and never a guess.
+
+
+def plan_adoption(files: LogFiles, topic: str, leases: Iterable[Lease]) -> list[Adoption]:
+    """Return what `adopt_into` would do: for shards that were read but are unknown, and for emptied partitions.
+
+    Raises LogIncompleteError if the catalog lacks a partition that has records: these are not lost.
+    """
+    leases = list(leases)
+    try:
+        catalog, problems = read_checked_catalog(files, topic)
+    except TopicNotFoundError:
+        return planned_adoptions(None, (), leases)
+    refuse(problems)
+    return planned_adoptions(catalog, emptied(files, topic, catalog), leases)
+
+
+def adopt_into(files: LogFiles, topic: str, stream: str, adoptions: Iterable[Adoption]) -> dict[str, int]:
+    """Give the shards new partitions, durably; return the numbers by shard, see `adopt_shards`.
+
+    Raises SinkLockedError if a writer has one of the emptied partitions open, LogOwnerError, LogError and SinkError.
+    """
+    adoptions = list(adoptions)
+    with files.without_writers(topic, [one.replaces for one in adoptions if one.replaces is not None]):
+        return adopt_shards(files, topic, stream, adoptions)
+
+
+def continue_with(files: LogFiles, topic: str, stream: str, created_at: float) -> None:
+    """Let a topic go on with another stream of its name: see `with_new_stream`.
+
+    Raises SinkLockedError if a writer has one of its partitions open, LogOwnerError, LogError and SinkError.
+    """
+    with files.without_writers(topic, read_catalog(files, topic).partitions.values()):
+        catalogs.continue_with(files, topic, stream, created_at)
 
 
 # --- leases: pure ----------------------------------------------------------------------------------------

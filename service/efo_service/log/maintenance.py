@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypedDict
 
-from efo_service.log.catalog import read_catalog, topic_directory, topics
+from efo_service.log.catalog import read_catalog, topics
 from efo_service.log.compaction import (
     FAN_IN,
     compact,
@@ -22,6 +22,7 @@ from efo_service.log.compaction import (
     remove,
     remove_superseded,
 )
+from efo_service.log.disk import DiskFiles, topic_directory
 from efo_service.log.reader_offsets import ReaderCommit, floor, read_readers
 from efo_service.log.retention import Candidate, Retention, RetentionRules, plan_retention
 from efo_service.log.segments import Segment, SizedSegment, all_segments, read_origin, split_superseded
@@ -70,6 +71,7 @@ class LogMaintenance:
         self, root: Path, topic: str, rules: RetentionRules, *, grace: float = GRACE_SECONDS, fan_in: int = FAN_IN
     ) -> None:
         self._root = root
+        self._files = DiskFiles(root)
         self._topic = topic
         self._rules = rules
         self._grace = grace
@@ -86,7 +88,7 @@ class LogMaintenance:
         SinkError.
         """
         directory = topic_directory(self._root, self._topic)
-        if self._topic not in topics(self._root):
+        if self._topic not in topics(self._files):
             return None
         with os_errors("maintain", directory):
             try:
@@ -94,7 +96,7 @@ class LogMaintenance:
             except BlockingIOError:
                 return None
         with held:
-            partitions = read_catalog(self._root, self._topic).shards
+            partitions = read_catalog(self._files, self._topic).shards
             directories = {partition: directory / str(partition) for partition in partitions}
             failures: list[SinkError] = []
             parts: list[int] = []
@@ -126,7 +128,7 @@ class LogMaintenance:
         check_cancelled: Callable[[], object],
         failures: list[SinkError],
     ) -> MaintenanceReport:
-        readers = read_readers(self._root, self._topic)
+        readers = read_readers(self._files, self._topic)
         candidates: list[Candidate] = []
         total = 0
         bounds: dict[int, tuple[int, int]] = {}

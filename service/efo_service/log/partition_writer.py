@@ -9,16 +9,10 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from efo.model import Checkpoint, Record
-from efo_service.log.catalog import (
-    allocate_partition,
-    is_noted,
-    mark_written,
-    read_catalog,
-    topic_directory,
-)
+from efo_service.log.catalog import is_noted, mark_written, read_catalog, with_shard
 from efo_service.log.columns.arrow import record_batch
 from efo_service.log.columns.layout import Columns, columns_of
-from efo_service.log.consistency import emptied_message
+from efo_service.log.disk import DiskFiles, emptied_message, topic_directory
 from efo_service.log.fencing import Epoch, begin_epoch
 from efo_service.log.segments import (
     Origin,
@@ -134,11 +128,12 @@ def open_partition(
     """Lock and open a shard's partition for writing, and recover it.
 
     `extract`: see RecordMapping. `checkpoint`: that of the shard's lease, `created_at`: of the stream, see
-    `allocate_partition`. Raises StreamRecreatedError if the topic belongs to a former stream of this name,
+    `with_shard`. Raises StreamRecreatedError if the topic belongs to a former stream of this name,
     SinkLockedError if another writer has the partition open, LogIncompleteError if the partition was emptied or the
     shard was read without it, SegmentCorruptError, LogOwnerError, LogVersionError, SinkFullError and SinkError.
     """
-    number = allocate_partition(root, topic, stream, shard_id, checkpoint, created_at)
+    files = DiskFiles(root)
+    number = with_shard(files, topic, stream, shard_id, checkpoint, created_at).partitions[shard_id]
     directory = topic_directory(root, topic) / str(number)
     with os_errors("open", directory):
         directory.mkdir(exist_ok=True)
@@ -151,7 +146,7 @@ def open_partition(
                 " finished its last commit"
             ) from error
     try:
-        catalog = read_catalog(root, topic)
+        catalog = read_catalog(files, topic)
         noted = is_noted(catalog, number, created_at)
         writer = PartitionWriter(
             begin_epoch(directory),
@@ -160,7 +155,7 @@ def open_partition(
             partition=number,
             mapping=RecordMapping(stream, shard_id, extract),
             clock=clock,
-            mark_written=None if noted else partial(mark_written, root, topic, stream, number, created_at),
+            mark_written=None if noted else partial(mark_written, files, topic, stream, number, created_at),
         )
         writer.recover(was_written=number in catalog.written)
     except BaseException:

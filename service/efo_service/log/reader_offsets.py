@@ -10,21 +10,17 @@ come back keeps its records from expiring until an operator removes it
 
 from __future__ import annotations
 
-import json
-import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
 from typing import Final
 
 from efo.errors import ConfigurationError
-from efo_service.log.catalog import topic_directory
-from efo_service.log.fencing import removed_on_error
-from efo_service.relay.errors import os_errors
-from efo_service.relay.files import epoch_seconds, parse_json, read_regular, whole_number
-from efo_service.relay.storage import sync, sync_directory
+from efo_service.log.catalog import check_topic_name
+from efo_service.log.files import LogFiles, parse_fields
+from efo_service.relay.errors import LogError
+from efo_service.relay.files import epoch_seconds, whole_number
 
 READERS: Final = "readers"
 _FORMAT: Final = 1
@@ -53,54 +49,34 @@ def check_reader(name: str) -> str:
     return name
 
 
-def commit_reader(root: Path, topic: str, name: str, offsets: Mapping[int, int], now: float) -> None:
+def commit_reader(files: LogFiles, topic: str, name: str, offsets: Mapping[int, int], now: float) -> None:
     """Write durably that a reader is done with all records before these offsets. Raises SinkFullError, SinkError."""
-    directory = topic_directory(root, topic) / READERS
-    path = directory / f"{check_reader(name)}.json"
-    temporary = directory / f"{name}.{os.getpid()}.tmp"
     fields = {"format": _FORMAT, "offsets": {str(at): offsets[at] for at in sorted(offsets)}, "committed_at": now}
-    with os_errors("write", path):
-        mode = directory.parent.stat().st_mode & 0o770  # as the relay's: the process of a query has another umask
-        directory.mkdir(mode=mode, exist_ok=True)
-        with removed_on_error(temporary):
-            with open(temporary, "w", opener=partial(os.open, mode=mode & 0o660)) as file:
-                json.dump(fields, file)
-                sync(file)
-            temporary.rename(path)
-        sync_directory(directory)
+    files.put(_document(topic, name), fields)
 
 
-def remove_reader(root: Path, topic: str, name: str) -> bool:
-    """Remove the file of a reader, durably. Return whether there was one. Raises ConfigurationError and SinkError."""
-    path = topic_directory(root, topic) / READERS / f"{check_reader(name)}.json"
-    with os_errors("remove", path):
-        try:
-            path.unlink()
-        except FileNotFoundError:
-            return False
-        sync_directory(path.parent)
-    return True
+def remove_reader(files: LogFiles, topic: str, name: str) -> bool:
+    """Forget a reader, durably. Return whether there was one. Raises ConfigurationError and SinkError."""
+    return files.remove(_document(topic, name))
 
 
-def read_readers(root: Path, topic: str) -> list[ReaderCommit]:
+def read_readers(files: LogFiles, topic: str) -> list[ReaderCommit]:
     """Return the topic's readers, ordered by name. Raises SinkError."""
-    directory = topic_directory(root, topic) / READERS
-    with os_errors("read", directory):
-        paths = sorted(directory.glob("*.json"))
-    return [_read(path) for path in paths]
+    folder = f"{check_topic_name(topic)}/{READERS}"
+    found = ((name.removesuffix(".json"), files.read(f"{folder}/{name}")) for name in files.names(folder))
+    return [_parse(name, content) for name, content in found if content is not None]
 
 
-def _read(path: Path) -> ReaderCommit:
-    with os_errors("read", path):
-        content = read_regular(path)
-    try:
-        fields = parse_json(content)
-        if fields["format"] == _FORMAT:
-            offsets = {whole_number(at): whole_number(offset) for at, offset in fields["offsets"].items()}
-            return ReaderCommit(path.stem, offsets, epoch_seconds(fields["committed_at"]))
-    except (ValueError, KeyError, TypeError, AttributeError):
-        pass
-    return ReaderCommit(path.stem, {}, None)
+def _document(topic: str, name: str) -> str:
+    return f"{check_topic_name(topic)}/{READERS}/{check_reader(name)}.json"
+
+
+def _parse(name: str, content: bytes) -> ReaderCommit:
+    with suppress(LogError, ValueError, KeyError, TypeError, AttributeError):
+        fields = parse_fields(content, name, "", _FORMAT)
+        offsets = {whole_number(at): whole_number(offset) for at, offset in fields["offsets"].items()}
+        return ReaderCommit(name, offsets, epoch_seconds(fields["committed_at"]))
+    return ReaderCommit(name, {}, None)
 
 
 def floor(readers: list[ReaderCommit], partition: int) -> int | None:

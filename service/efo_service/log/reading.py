@@ -148,7 +148,7 @@ def read(
     for number, start, end, is_emptied in ranges:
         if is_emptied:
             if on_gap is not None:
-                on_gap(log.emptied_message(topic, number))
+                on_gap(log.emptied_message(topic, number, catalog))
             continue
         at = start
         for batch in log.parts(topic, number, start, end, catalog, allow_gaps=on_gap is not None):

@@ -15,6 +15,7 @@ from efo.leases.stores.sqlite.store import SqliteLeaseStore
 from efo.model import Checkpoint, Lease, Record
 from efo_service.cli import call
 from efo_service.exit_codes import Exit
+from efo_service.log.disk import DiskFiles
 from efo_service.log.partition_writer import open_partition
 from efo_service.log.reader_offsets import commit_reader
 from efo_service.log.segments import SCHEMA, list_segments
@@ -26,7 +27,7 @@ def root(tmp_path):
     writer = open_partition(root, "orders", "orders", "shardId-000000000000", lambda: 1_700_000_000.0)
     writer.append([Record(str(number), 1.0, b"v", "k") for number in range(1, 4)])
     writer.close()
-    commit_reader(root, "orders", "billing", {0: 1}, 1_700_000_100.0)
+    commit_reader(DiskFiles(root), "orders", "billing", {0: 1}, 1_700_000_100.0)
     return root
 
 

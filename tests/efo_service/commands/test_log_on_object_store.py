@@ -8,7 +8,8 @@ import pytest
 
 from efo_service.cli import call
 from efo_service.exit_codes import Exit
-from efo_service.log.objects import readable
+from efo_service.log.objects import files
+from efo_service.log.readable import open_readable
 from efo_service.relay.object_store.url import log_root
 from tests.efo_service.log.objects.logs import SHARD, Log
 
@@ -18,7 +19,7 @@ URL = "s3://logs/efo"
 @pytest.fixture
 def log(monkeypatch) -> Log:
     log = Log()
-    monkeypatch.setattr(readable, "open_store", lambda _url: log.client())
+    monkeypatch.setattr(files, "open_store", lambda _url: log.client())
     writer = log.writer()
     for _ in range(2):
         log.append(writer, 3)
@@ -44,7 +45,7 @@ def test_its_live_files_are_listed_and_its_readers_removed(log, capsys) -> None:
     assert [(one["start"], one["end"]) for one in files] == [(0, 3), (3, 6)]
     keys = [one["name"].removeprefix(f"{log.memory.name}/") for one in files]
     assert [len(log.memory.objects[key].content) for key in keys] == [one["size"] for one in files]
-    readable.ObjectLog(log_root(URL)).commit_reader("orders", "billing", {0: 1}, 1.0)
+    open_readable(log_root(URL)).commit_reader("orders", "billing", {0: 1}, 1.0)
     assert call(["log", "readers", "remove", "billing", "--yes", "--directory", URL]) == Exit.OK
     capsys.readouterr()
     assert call(["log", "readers", "list", "--directory", URL, "--json"]) == Exit.OK
@@ -59,7 +60,7 @@ def test_verify_compares_the_leases_and_names_what_is_deleted(log, capsys, monke
     del log.memory.objects["orders/catalog.json"]
     capsys.readouterr()
     assert call(["log", "verify"]) == 1
-    assert f"{log.memory.name}/orders/catalog.json does not exist, but the topic has" in capsys.readouterr().out
+    assert f"{URL}/orders/catalog.json does not exist, but the topic has" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("url", ["s3://logs/../x", "ftp://logs/x"])

@@ -21,6 +21,7 @@ from efo.events import RecordDeadLettered, RecordSkipped, SinkRecovered
 from efo.model import Batch, Record
 from efo_service.config.settings import Settings
 from efo_service.factories.sinks import SYSTEMS, _Reports, open_sink
+from efo_service.log.disk import DiskFiles
 from efo_service.log.reader_offsets import commit_reader
 from efo_service.log.segments import list_segments
 from efo_service.log.sink import LogSink
@@ -165,7 +166,7 @@ async def test_what_retention_leaves_for_a_reader_is_reported(tmp_path) -> None:
     with capture_logs() as logs:
         async with open_sink(settings(tmp_path, retention_bytes=1, maintenance_seconds=0.01)) as destination:
             await commit(destination, 1)
-            commit_reader(tmp_path / "log", STREAM, "slow", {0: 0}, time.time())
+            commit_reader(DiskFiles(tmp_path / "log"), STREAM, "slow", {0: 0}, time.time())
             await commit(destination, 2, 3)
             while not any(line["event"] == "retention_waits_for_readers" for line in logs):  # noqa: ASYNC110 - the same
                 await trio.sleep(0.01)

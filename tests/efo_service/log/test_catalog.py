@@ -15,25 +15,33 @@ from efo_service.log.catalog import (
     topics,
     uncatalogued_topics,
 )
+from efo_service.log.disk import DiskFiles
 from efo_service.relay.errors import LogError, LogOwnerError, LogVersionError, SinkError, TopicNotFoundError
 from efo_service.relay.storage import lock
 
 
 def test_each_shard_gets_one_partition(tmp_path) -> None:
     root = tmp_path / "a" / "log"
-    assert [allocate_partition(root, "t", "s", shard) for shard in ("x", "y", "x", "z", "y")] == [0, 1, 0, 2, 1]
-    assert read_catalog(root, "t") == Catalog("s", {"x": 0, "y": 1, "z": 2})
-    assert topics(root) == ["t"]
+    assert [allocate_partition(DiskFiles(root), "t", "s", shard) for shard in ("x", "y", "x", "z", "y")] == [
+        0,
+        1,
+        0,
+        2,
+        1,
+    ]
+    assert read_catalog(DiskFiles(root), "t") == Catalog("s", {"x": 0, "y": 1, "z": 2})
+    assert topics(DiskFiles(root)) == ["t"]
 
 
 ALLOCATE = """
 import sys
 from pathlib import Path
 from efo_service.log.catalog import allocate_partition
+from efo_service.log.disk import DiskFiles
 print("ready", flush=True)
 sys.stdin.readline()
 for shard in sys.argv[2:]:
-    allocate_partition(Path(sys.argv[1]), "t", "s", shard)
+    allocate_partition(DiskFiles(Path(sys.argv[1])), "t", "s", shard)
 """
 
 
@@ -56,27 +64,27 @@ def test_concurrent_processes_allocate_consistent_partitions(tmp_path) -> None:
             child.stdin.write(b"go\n")
             child.stdin.flush()
     assert [child.returncode for child in children] == [0, 0, 0]
-    partitions = read_catalog(tmp_path, "t").partitions
+    partitions = read_catalog(DiskFiles(tmp_path), "t").partitions
     assert set(partitions) == set(shards)
     assert sorted(partitions.values()) == list(range(40))
 
 
 def test_the_topic_of_another_stream_is_rejected(tmp_path) -> None:
-    allocate_partition(tmp_path, "t", "s", "x")
+    allocate_partition(DiskFiles(tmp_path), "t", "s", "x")
     with pytest.raises(LogOwnerError, match="'s', not to 'other'"):
-        allocate_partition(tmp_path, "t", "other", "x")
+        allocate_partition(DiskFiles(tmp_path), "t", "other", "x")
 
 
 @pytest.mark.parametrize("topic", ["", ".", "..", ".hidden", "a/b", "a\n", "é", "x" * 250])
 def test_an_invalid_topic_name_is_rejected(tmp_path, topic) -> None:
     with pytest.raises(ConfigurationError, match="is not a valid topic name"):
-        allocate_partition(tmp_path, topic, "s", "x")
+        allocate_partition(DiskFiles(tmp_path), topic, "s", "x")
 
 
 def test_a_missing_topic_is_reported_with_the_existing_ones(tmp_path) -> None:
-    allocate_partition(tmp_path, "orders", "s", "x")
+    allocate_partition(DiskFiles(tmp_path), "orders", "s", "x")
     with pytest.raises(TopicNotFoundError, match="it has: orders"):
-        read_catalog(tmp_path, "t")
+        read_catalog(DiskFiles(tmp_path), "t")
 
 
 @pytest.mark.parametrize(
@@ -89,21 +97,21 @@ def test_a_missing_topic_is_reported_with_the_existing_ones(tmp_path) -> None:
     ],
 )
 def test_a_path_that_is_no_log_is_reported_with_what_it_is(tmp_path, path, message) -> None:
-    allocate_partition(tmp_path / "log", "orders", "s", "x")
+    allocate_partition(DiskFiles(tmp_path / "log"), "orders", "s", "x")
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").touch()
     with pytest.raises(TopicNotFoundError, match=f"{path} has no topic 't'.*{message}"):
-        read_catalog(tmp_path / path, "t")
+        read_catalog(DiskFiles(tmp_path / path), "t")
 
 
 def test_a_catalog_of_a_newer_format_is_rejected(tmp_path) -> None:
-    allocate_partition(tmp_path, "t", "s", "x")
+    allocate_partition(DiskFiles(tmp_path), "t", "s", "x")
     path = tmp_path / "t" / "catalog.json"
     path.write_text(json.dumps({"format": 3, "partitions": ["a new form"]}))
     with pytest.raises(LogVersionError, match="upgrade efo"):
-        read_catalog(tmp_path, "t")
+        read_catalog(DiskFiles(tmp_path), "t")
     with pytest.raises(LogVersionError, match="upgrade efo"):
-        allocate_partition(tmp_path, "t", "s", "y")
+        allocate_partition(DiskFiles(tmp_path), "t", "s", "y")
 
 
 @pytest.mark.parametrize(
@@ -118,25 +126,25 @@ def test_a_catalog_of_a_newer_format_is_rejected(tmp_path) -> None:
     ],
 )
 def test_an_invalid_catalog_is_rejected(tmp_path, content) -> None:
-    allocate_partition(tmp_path, "t", "s", "x")
+    allocate_partition(DiskFiles(tmp_path), "t", "s", "x")
     (tmp_path / "t" / "catalog.json").write_bytes(content.encode("latin-1"))
     with pytest.raises(LogError, match="restore it"):
-        read_catalog(tmp_path, "t")
+        read_catalog(DiskFiles(tmp_path), "t")
 
 
 def test_a_catalog_that_is_no_file_is_rejected(tmp_path) -> None:
-    allocate_partition(tmp_path, "t", "s", "x")
+    allocate_partition(DiskFiles(tmp_path), "t", "s", "x")
     path = tmp_path / "t" / "catalog.json"
     path.unlink()
     os.mkfifo(path)
     with pytest.raises(SinkError, match=r"catalog\.json: it is not a regular file"):
-        read_catalog(tmp_path, "t")
+        read_catalog(DiskFiles(tmp_path), "t")
 
 
 def test_a_root_that_is_a_file_raises_sink_error(tmp_path) -> None:
     (tmp_path / "log").touch()
     with pytest.raises(SinkError, match="Not a directory"):
-        allocate_partition(tmp_path / "log", "t", "s", "x")
+        allocate_partition(DiskFiles(tmp_path / "log"), "t", "s", "x")
 
 
 def test_a_lock_is_exclusive_until_it_is_closed(tmp_path) -> None:
@@ -148,16 +156,16 @@ def test_a_lock_is_exclusive_until_it_is_closed(tmp_path) -> None:
 
 
 def test_a_directory_with_partitions_and_no_catalog_is_a_topic_that_lost_it(tmp_path) -> None:
-    allocate_partition(tmp_path, "whole", "s", "x")
+    allocate_partition(DiskFiles(tmp_path), "whole", "s", "x")
     for path in ("whole/0", "lost/0", "again-lost/12", "empty", "notes/attic", ".hidden/0"):
         (tmp_path / path).mkdir(parents=True, exist_ok=True)
     (tmp_path / "file").touch()
-    assert uncatalogued_topics(tmp_path) == ["again-lost", "lost"]
-    assert topics(tmp_path) == ["whole"]
+    assert uncatalogued_topics(DiskFiles(tmp_path)) == ["again-lost", "lost"]
+    assert topics(DiskFiles(tmp_path)) == ["whole"]
 
 
 def test_partitions_are_in_the_order_of_their_numbers(tmp_path) -> None:
     for name in ("10", "9", "0", "123456789", "1234567890", "x", "1.tmp", "-1"):
         (tmp_path / name).mkdir()
-    assert partition_names(tmp_path) == ["0", "9", "10", "123456789"]
-    assert partition_names(tmp_path / "missing") == []
+    assert partition_names(DiskFiles(tmp_path.parent), tmp_path.name) == ["0", "9", "10", "123456789"]
+    assert partition_names(DiskFiles(tmp_path), "missing") == []

@@ -11,6 +11,7 @@ import pytest
 
 from efo_service.log.catalog import allocate_partition, mark_written
 from efo_service.log.compaction import compact
+from efo_service.log.disk import DiskFiles
 from efo_service.log.fencing import begin_epoch
 from efo_service.log.reader_offsets import commit_reader
 from efo_service.log.segments import list_segments
@@ -68,16 +69,16 @@ def test_an_epoch_is_durable_before_its_writer_writes(tmp_path, disk) -> None:
 
 
 def test_a_catalog_is_durable_with_the_directories_above_it(tmp_path, disk) -> None:
-    allocate_partition(tmp_path / "log", "t", "s", "x")
+    allocate_partition(DiskFiles(tmp_path / "log"), "t", "s", "x")
     disk.check("catalog.json")
     assert ("sync", (tmp_path / "log").stat().st_ino) in disk.steps
-    mark_written(tmp_path / "log", "t", "s", 0)
+    mark_written(DiskFiles(tmp_path / "log"), "t", "s", 0)
     disk.check("catalog.json", "catalog.json")
 
 
 def test_the_offsets_of_a_reader_are_durable(tmp_path, disk) -> None:
     (tmp_path / "t").mkdir()
-    commit_reader(tmp_path, "t", "billing", {0: 5}, 0.0)
+    commit_reader(DiskFiles(tmp_path), "t", "billing", {0: 5}, 0.0)
     disk.check("billing.json")
 
 

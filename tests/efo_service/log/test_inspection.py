@@ -7,12 +7,13 @@ import shutil
 import pytest
 
 from efo.errors import ConfigurationError
-from efo_service.log import inspection, segments as relay_segments
+from efo_service.log import disk, segments as relay_segments
 from efo_service.log.compaction import compact
+from efo_service.log.disk import DiskFiles
 from efo_service.log.export import export
 from efo_service.log.inspection import ReaderState, inspect_topic, verify_topic
-from efo_service.log.local_log import LocalLog
 from efo_service.log.partition_writer import open_partition
+from efo_service.log.readable import ReadableLog
 from efo_service.log.reader_offsets import commit_reader
 from efo_service.log.segments import Segment, list_segments, read_origin, read_segment
 from efo_service.relay.errors import SegmentGoneError, SinkError, TopicNotFoundError
@@ -41,8 +42,8 @@ def segments(root, partition: int = 0) -> list[Segment]:
 
 
 def test_inspect_reports_partitions_and_readers(root, make_records) -> None:
-    commit_reader(root, "t", "r", {0: 4}, 9.5)
-    state = inspect_topic(root, "t")
+    commit_reader(DiskFiles(root), "t", "r", {0: 4}, 9.5)
+    state = inspect_topic(DiskFiles(root), "t")
     one, two = state.partitions
     assert (state.topic, state.stream) == ("t", "s")
     assert (one.partition, one.shard_id, one.segments, one.replaced) == (0, "one", 3, 0)
@@ -57,7 +58,7 @@ def test_inspect_reports_partitions_and_readers(root, make_records) -> None:
 def test_inspect_reports_an_empty_partition_and_superseded_segments(root) -> None:
     open_partition(root, "t", "s", "three", lambda: 0.0).close()
     compact(segments(root)[:2])
-    one, _, three = inspect_topic(root, "t").partitions
+    one, _, three = inspect_topic(DiskFiles(root), "t").partitions
     assert (one.segments, one.replaced) == (2, 2)
     assert (three.segments, three.end, three.position, three.newest_commit) == (0, 0, None, None)
 
@@ -66,24 +67,24 @@ def test_inspect_reports_an_empty_partition_and_superseded_segments(root) -> Non
 
 
 def problem(root) -> str:
-    (only,) = verify_topic(root, "t").problems
+    (only,) = verify_topic(DiskFiles(root), "t").problems
     return only
 
 
 def test_verify_finds_no_problem_in_an_intact_log(root) -> None:
     seen = []
-    found = verify_topic(root, "t", lambda found: seen.append(found.records))
+    found = verify_topic(DiskFiles(root), "t", lambda found: seen.append(found.records))
     assert (found.segments, found.records, found.problems) == (4, 10, [])
     assert found.size == sum(segment.path.stat().st_size for at in (0, 1) for segment in segments(root, at))
     assert seen == [2, 4, 6, 10]
     compact(segments(root)[:2])
-    assert verify_topic(root, "t").problems == []
+    assert verify_topic(DiskFiles(root), "t").problems == []
 
 
 def test_verify_reports_damage_and_reads_the_rest(root) -> None:
     path = segments(root)[1].path
     path.write_bytes(path.read_bytes()[:-1])
-    found = verify_topic(root, "t")
+    found = verify_topic(DiskFiles(root), "t")
     assert found.records == 8
     assert len(found.problems) == 1
     assert f"{path} is damaged" in found.problems[0]
@@ -97,7 +98,7 @@ def test_verify_reports_missing_offsets(root) -> None:
 def test_verify_reports_overlapping_segments(root) -> None:
     first, *_ = segments(root)
     shutil.copy(first.path, Segment(1, 3, first.crc, first.directory).path)
-    assert any("have the same offsets" in one for one in verify_topic(root, "t").problems)
+    assert any("have the same offsets" in one for one in verify_topic(DiskFiles(root), "t").problems)
 
 
 def test_verify_reports_a_segment_of_another_shard(root) -> None:
@@ -105,7 +106,7 @@ def test_verify_reports_a_segment_of_another_shard(root) -> None:
     for segment in segments(root):
         segment.path.unlink()
     shutil.move(stray, root / "t" / "0" / stray.name)
-    emptied, other = verify_topic(root, "t").problems
+    emptied, other = verify_topic(DiskFiles(root), "t").problems
     assert "t/1 has no segment" in emptied
     assert "holds records of s/two" in other
 
@@ -134,13 +135,13 @@ def compact_before_reading(monkeypatch, root, segment: Segment) -> None:
         return read_segment(wanted, **how)
 
     monkeypatch.setattr(relay_segments, "read_segment", read)
-    monkeypatch.setattr(inspection, "read_segment", read)
+    monkeypatch.setattr(disk, "read_segment", read)
 
 
 @pytest.mark.parametrize("at", [0, 1])
 def test_verify_finds_no_problem_during_a_compaction(root, monkeypatch, at) -> None:
     compact_before_reading(monkeypatch, root, segments(root)[at])
-    found = verify_topic(root, "t")
+    found = verify_topic(DiskFiles(root), "t")
     assert (found.problems, found.records) == ([], 6 + 4)
     assert len(segments(root)) == 2
 
@@ -148,7 +149,7 @@ def test_verify_finds_no_problem_during_a_compaction(root, monkeypatch, at) -> N
 @pytest.mark.parametrize("at", [0, 1])
 def test_export_is_complete_during_a_compaction(root, monkeypatch, at) -> None:
     compact_before_reading(monkeypatch, root, segments(root)[at])
-    lines = [json.loads(line) for line in export(LocalLog(root), "t", partition=0, encoding="base64")]
+    lines = [json.loads(line) for line in export(ReadableLog(DiskFiles(root)), "t", partition=0, encoding="base64")]
     assert [line["offset"] for line in lines] == list(range(6))
     assert len(segments(root)) == 2
 
@@ -157,10 +158,10 @@ def test_verify_reports_listed_segments_that_do_not_exist(root, monkeypatch) -> 
     def raise_gone(segment, **_how):
         raise SegmentGoneError(f"{segment.path} does not exist any more")
 
-    monkeypatch.setattr(inspection, "read_segment", raise_gone)
-    first, second = verify_topic(root, "t").problems
-    assert "t/0: segments after offset 0 are listed but do not exist" in first
-    assert "t/1: segments after offset 0" in second
+    monkeypatch.setattr(disk, "read_segment", raise_gone)
+    first, second = verify_topic(DiskFiles(root), "t").problems
+    assert "t/0: files after offset 0 are listed but do not exist" in first
+    assert "t/1: files after offset 0" in second
 
 
 def test_inspect_lists_again_if_the_oldest_segment_has_just_expired(root, monkeypatch) -> None:
@@ -169,8 +170,8 @@ def test_inspect_lists_again_if_the_oldest_segment_has_just_expired(root, monkey
             segment.path.unlink()
         return read_origin(segment)
 
-    monkeypatch.setattr(inspection, "read_origin", read)
-    assert inspect_topic(root, "t").partitions[0].start == 2
+    monkeypatch.setattr(disk, "read_origin", read)
+    assert inspect_topic(DiskFiles(root), "t").partitions[0].start == 2
 
 
 def test_inspect_gives_up_if_a_listed_segment_never_exists(root, monkeypatch) -> None:
@@ -180,9 +181,9 @@ def test_inspect_gives_up_if_a_listed_segment_never_exists(root, monkeypatch) ->
         asked.append(segment)
         raise SegmentGoneError(f"{segment.path} does not exist any more")
 
-    monkeypatch.setattr(inspection, "read_origin", raise_gone)
+    monkeypatch.setattr(disk, "read_origin", raise_gone)
     with pytest.raises(SegmentGoneError):
-        inspect_topic(root, "t")
+        inspect_topic(DiskFiles(root), "t")
     assert len(asked) == relay_segments.MAX_LISTINGS
 
 
@@ -197,29 +198,29 @@ def test_a_segment_that_is_removed_while_its_partition_is_inspected_has_no_size(
         removed.path.unlink(missing_ok=True)
         return read(segment)
 
-    before = inspect_topic(root, "t").partitions[0]
+    before = inspect_topic(DiskFiles(root), "t").partitions[0]
     size = removed.path.stat().st_size
-    monkeypatch.setattr(inspection, "read_origin", read_and_remove)
-    after = inspect_topic(root, "t").partitions[0]
+    monkeypatch.setattr(disk, "read_origin", read_and_remove)
+    after = inspect_topic(DiskFiles(root), "t").partitions[0]
     assert (after.replaced, after.size) == (before.replaced, before.size - size)
 
 
 def test_a_missing_topic_is_reported_with_the_existing_ones(root) -> None:
     for function in (inspect_topic, verify_topic):
         with pytest.raises(TopicNotFoundError, match="it has: t"):
-            function(root, "other")
+            function(DiskFiles(root), "other")
 
 
 # --- export --------------------------------------------------------------------------------------------
 
 
 def offsets(root, **which) -> list[tuple[int, int]]:
-    lines = map(json.loads, export(LocalLog(root), "t", encoding="base64", **which))
+    lines = map(json.loads, export(ReadableLog(DiskFiles(root)), "t", encoding="base64", **which))
     return [(line["partition"], line["offset"]) for line in lines]
 
 
 def test_an_exported_line_has_all_fields_of_a_record(root, make_records) -> None:
-    first = next(export(LocalLog(root), "t", partition=1, encoding="utf-8"))
+    first = next(export(ReadableLog(DiskFiles(root)), "t", partition=1, encoding="utf-8"))
     record = make_records(1)[0]
     assert json.loads(first) == {
         "topic": "t",
@@ -253,7 +254,7 @@ def test_a_value_that_is_not_utf_8_is_reported_with_its_offset(root, make_record
     writer.append([type(record)(record.sequence_number, 1.0, b"\xff", "k") for record in make_records(1)])
     writer.close()
     with pytest.raises(ConfigurationError, match=r"u/0/0 is not UTF-8 .* as base64"):
-        list(export(LocalLog(root), "u", encoding="utf-8"))
+        list(export(ReadableLog(DiskFiles(root)), "u", encoding="utf-8"))
 
 
 # --- what is no segment --------------------------------------------------------------------------------------
@@ -283,11 +284,11 @@ def test_what_is_no_segment_is_reported_and_never_opened(root, place, message) -
     place(newest.path)
     assert message in problem(root)
     with pytest.raises(SinkError, match=message):
-        list(export(LocalLog(root), "t", encoding="base64"))
+        list(export(ReadableLog(DiskFiles(root)), "t", encoding="base64"))
     with pytest.raises(SinkError, match=message):
         open_partition(root, "t", "s", "one", lambda: 0.0)
     with pytest.raises(SinkError, match=f"{message}|is not a valid segment"):
-        inspect_topic(root, "t")
+        inspect_topic(DiskFiles(root), "t")
 
 
 def test_a_reader_that_is_no_file_is_reported(root) -> None:
@@ -308,4 +309,4 @@ def test_an_epoch_that_is_no_number_counts_as_none(root, number) -> None:
     (root / "t" / "0" / "epoch").write_text(f"{number} token\n")
     assert "no valid file epoch" in problem(root)
     open_partition(root, "t", "s", "one", lambda: 0.0).close()
-    assert verify_topic(root, "t").problems == []
+    assert verify_topic(DiskFiles(root), "t").problems == []

@@ -12,9 +12,10 @@ import pytest
 from efo.model import checkpoint_of
 from efo_service.log import segments as segments_module
 from efo_service.log.compaction import FAN_IN, compact
-from efo_service.log.local_log import LocalLog
+from efo_service.log.disk import DiskFiles
 from efo_service.log.maintenance import LogMaintenance
 from efo_service.log.partition_writer import open_partition
+from efo_service.log.readable import ReadableLog
 from efo_service.log.reader_offsets import commit_reader
 from efo_service.log.retention import RetentionRules
 from efo_service.log.segments import all_segments, list_segments, read_segment
@@ -57,7 +58,7 @@ def grow(root, make_records):
 
 
 def values(root, end: int, start: int = 0) -> list[bytes]:
-    batches = read_range(LocalLog(root), Range("t", 0, start, end), allow_gaps=False)
+    batches = read_range(ReadableLog(DiskFiles(root)), Range("t", 0, start, end), allow_gaps=False)
     return [value for batch in batches for value in batch.column("value").to_pylist()]
 
 
@@ -262,13 +263,13 @@ def test_the_oldest_segment_expires_above_the_size_limit(root, directory, grow) 
 
 def test_unread_segments_stay_and_are_reported_as_held_back(root, directory, grow) -> None:
     grow(5)
-    commit_reader(root, "t", "slow", {0: 5}, 0.0)
-    commit_reader(root, "t", "fast", {0: 10}, 0.0)
+    commit_reader(DiskFiles(root), "t", "slow", {0: 5}, 0.0)
+    commit_reader(DiskFiles(root), "t", "fast", {0: 10}, 0.0)
     report = maintain(root, seconds=1.0)
     assert report.expired == 2
     assert report.held_back == sum(segment.path.stat().st_size for segment in list_segments(directory)[:-1])
     assert values(root, 10, 4) == [b"value-%d" % n for n in range(4, 10)]
-    commit_reader(root, "t", "slow", {0: 10}, 0.0)
+    commit_reader(DiskFiles(root), "t", "slow", {0: 10}, 0.0)
     assert maintain(root, seconds=1.0).expired == 2
 
 

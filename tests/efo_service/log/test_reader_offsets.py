@@ -4,21 +4,22 @@ import pytest
 
 from efo.errors import ConfigurationError
 from efo_service.log.catalog import allocate_partition
+from efo_service.log.disk import DiskFiles
 from efo_service.log.reader_offsets import ReaderCommit, commit_reader, floor, read_readers
 
 
 @pytest.fixture
 def root(tmp_path):
-    allocate_partition(tmp_path, "t", "s", "shard")
+    allocate_partition(DiskFiles(tmp_path), "t", "s", "shard")
     return tmp_path
 
 
 def test_the_last_committed_offsets_of_each_reader_are_read(root) -> None:
-    assert read_readers(root, "t") == []
-    commit_reader(root, "t", "slow", {0: 5}, 1.5)
-    commit_reader(root, "t", "fast", {1: 7, 0: 9}, 2.5)
-    commit_reader(root, "t", "fast", {1: 8, 0: 9}, 3.5)
-    fast, slow = read_readers(root, "t")
+    assert read_readers(DiskFiles(root), "t") == []
+    commit_reader(DiskFiles(root), "t", "slow", {0: 5}, 1.5)
+    commit_reader(DiskFiles(root), "t", "fast", {1: 7, 0: 9}, 2.5)
+    commit_reader(DiskFiles(root), "t", "fast", {1: 8, 0: 9}, 3.5)
+    fast, slow = read_readers(DiskFiles(root), "t")
     assert (fast, slow) == (ReaderCommit("fast", {0: 9, 1: 8}, 3.5), ReaderCommit("slow", {0: 5}, 1.5))
     assert [path.name for path in sorted((root / "t" / "readers").iterdir())] == ["fast.json", "slow.json"]
 
@@ -42,9 +43,9 @@ def test_the_floor_is_the_lowest_offset_and_a_missing_partition_counts_as_0() ->
     ],
 )
 def test_a_reader_with_an_invalid_file_counts_as_at_offset_0(root, content) -> None:
-    commit_reader(root, "t", "r", {0: 5}, 1.5)
+    commit_reader(DiskFiles(root), "t", "r", {0: 5}, 1.5)
     (root / "t" / "readers" / "r.json").write_bytes(content)
-    readers = read_readers(root, "t")
+    readers = read_readers(DiskFiles(root), "t")
     assert readers == [ReaderCommit("r", {}, None)]
     assert floor(readers, 0) == 0
 
@@ -52,12 +53,12 @@ def test_a_reader_with_an_invalid_file_counts_as_at_offset_0(root, content) -> N
 @pytest.mark.parametrize("name", ["", ".", "../catalog", "a/b", "é", "x" * 129])
 def test_an_invalid_reader_name_is_rejected(root, name) -> None:
     with pytest.raises(ConfigurationError, match="is not a valid reader name"):
-        commit_reader(root, "t", name, {}, 0.0)
+        commit_reader(DiskFiles(root), "t", name, {}, 0.0)
 
 
 def test_others_never_see_the_file_of_a_reader(root) -> None:
     (root / "t").chmod(0o777)
-    commit_reader(root, "t", "r", {0: 5}, 1.5)
+    commit_reader(DiskFiles(root), "t", "r", {0: 5}, 1.5)
     directory = root / "t" / "readers"
     assert [path.stat().st_mode & 0o007 for path in (directory, directory / "r.json")] == [0, 0]
 
@@ -65,7 +66,7 @@ def test_others_never_see_the_file_of_a_reader(root) -> None:
 @pytest.mark.parametrize("mode", [0o700, 0o750])
 def test_the_file_of_a_reader_is_as_private_as_the_topic(root, mode) -> None:
     (root / "t").chmod(mode)
-    commit_reader(root, "t", "r", {0: 5}, 1.5)
+    commit_reader(DiskFiles(root), "t", "r", {0: 5}, 1.5)
     directory = root / "t" / "readers"
     assert stat.S_IMODE(directory.stat().st_mode) == mode
     assert stat.S_IMODE((directory / "r.json").stat().st_mode) == mode & 0o660

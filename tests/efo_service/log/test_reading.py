@@ -13,8 +13,9 @@ from efo.errors import ConfigurationError
 from efo_service.log import readable as readable_module
 from efo_service.log.compaction import FAN_IN
 from efo_service.log.maintenance import LogMaintenance
-from efo_service.log.objects.readable import ObjectLog
+from efo_service.log.objects.files import ObjectFiles
 from efo_service.log.partition_writer import open_partition
+from efo_service.log.readable import ReadableLog
 from efo_service.log.retention import RetentionRules
 from efo_service.relay.errors import SegmentMissingError, TopicNotFoundError
 from tests.efo_service.log.objects.logs import SHARD, STREAM, TOPIC, Log, make_records
@@ -49,8 +50,8 @@ class OnStore:
     def __init__(self) -> None:
         self._log = Log()
 
-    def open(self, url: object) -> ObjectLog:
-        return ObjectLog(url, self._log.client())
+    def open(self, url: object) -> ReadableLog:
+        return ReadableLog(ObjectFiles(self._log.client(), url))
 
     def append(self, commits: int, records: int = 2) -> None:
         writer = self._log.writer()

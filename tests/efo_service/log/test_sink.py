@@ -12,6 +12,7 @@ from efo.model import Checkpoint, Record, checkpoint_of
 from efo_service.factories.log import RETRIES
 from efo_service.log import segments, sink as sink_module
 from efo_service.log.catalog import read_catalog
+from efo_service.log.disk import DiskFiles
 from efo_service.log.segments import list_segments, read_segment
 from efo_service.log.sink import LogSink
 from efo_service.relay.destination import Destination
@@ -265,7 +266,7 @@ async def test_each_shard_gets_a_separate_partition(sink, make_batch, tmp_path) 
     async with sink.open(STREAM, SHARD) as one, sink.open(STREAM, other) as two, trio.open_nursery() as nursery:
         nursery.start_soon(commit, one, make_batch(3))
         nursery.start_soon(commit, two, make_batch(4))
-    assert read_catalog(tmp_path / "log", "topic").partitions == {SHARD: 0, "shardId-000000000007": 1}
+    assert read_catalog(DiskFiles(tmp_path / "log"), "topic").partitions == {SHARD: 0, "shardId-000000000007": 1}
     assert offsets(tmp_path) == [0, 1, 2]
 
 

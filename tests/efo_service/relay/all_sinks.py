@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from efo_service.log.objects.catalog import read_catalog
+from efo_service.log.catalog import read_catalog
+from efo_service.log.objects.files import ObjectFiles
 from efo_service.log.objects.partition import Partition
 from efo_service.log.objects.sink import ObjectLogSink
 from efo_service.log.segments import list_segments, read_segment
@@ -70,7 +71,7 @@ async def object_log(path: Path):
 
 def read_object_log(path: Path, shard_id: str) -> list[Message]:
     store = _STORES[path]
-    catalog = read_catalog(store, "topic")
+    catalog = read_catalog(ObjectFiles(store), "topic")
     partition = Partition(store, "topic", catalog.partitions[shard_id], (catalog.stream, shard_id))
     return [_message(row) for batch in partition.parts(*partition.bounds()) for row in batch.to_pylist()]
 

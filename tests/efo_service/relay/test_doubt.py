@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from efo_service.log.objects.catalog import read_catalog
-from efo_service.log.objects.consistency import check_topic
-from efo_service.log.objects.reader_offsets import read_readers
+from efo_service.log.catalog import read_catalog
+from efo_service.log.consistency import check_topic
+from efo_service.log.objects.files import ObjectFiles
+from efo_service.log.reader_offsets import read_readers
 from efo_service.relay.doubt import READS, SECONDS, Doubt, is_doubtful
 from efo_service.relay.errors import (
     LogError,
@@ -66,8 +67,8 @@ SPOILS = {
 def test_what_is_damaged_in_a_few_answers_is_read_again(spoil, times):
     log = filled()
     log.memory.spoil = Lying(spoil, times)
-    check_topic(log.memory, TOPIC, STREAM)
-    assert read_catalog(log.memory, TOPIC).stream == STREAM
+    check_topic(ObjectFiles(log.memory), TOPIC, STREAM)
+    assert read_catalog(ObjectFiles(log.memory), TOPIC).stream == STREAM
     partition = log.partition()
     assert partition.bounds() == (0, 20)
     assert sum(batch.num_rows for batch in partition.parts(0, 20)) == 20
@@ -83,7 +84,7 @@ def test_what_stays_damaged_is_called_so(spoil):
         list(log.partition().parts(0, 20))
     log.memory.spoil = lambda key, content: spoil(content) if key.endswith("catalog.json") else content
     with pytest.raises(LogError):
-        read_catalog(log.memory, TOPIC)
+        read_catalog(ObjectFiles(log.memory), TOPIC)
 
 
 def test_an_old_copy_of_a_head_in_one_answer_is_read_again():
@@ -100,7 +101,7 @@ def test_an_old_copy_of_a_head_in_one_answer_is_read_again():
 def test_a_reader_that_cannot_be_read_still_counts_as_one_that_has_read_nothing():
     log = filled()
     log.memory.create(f"{TOPIC}/readers/billing.json", PAGE)
-    assert [(one.name, one.offsets) for one in read_readers(log.memory, TOPIC)] == [("billing", {})]
+    assert [(one.name, one.offsets) for one in read_readers(ObjectFiles(log.memory), TOPIC)] == [("billing", {})]
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,11 @@ import pytest
 from efo.errors import StreamRecreatedError
 from efo.model import Checkpoint
 from efo_service.log.catalog import other_stream
+from efo_service.log.disk import DiskFiles
 from efo_service.log.export import export
-from efo_service.log.local_log import LocalLog
 from efo_service.log.maintenance import LogMaintenance
 from efo_service.log.objects import keys, maintenance as object_maintenance
-from efo_service.log.objects.readable import ObjectLog
+from efo_service.log.objects.files import ObjectFiles
 from efo_service.log.objects.sink import ObjectLogSink
 from efo_service.log.readable import ReadableLog
 from efo_service.log.retention import RetentionRules
@@ -62,7 +62,7 @@ def place(request, tmp_path) -> Place:
             yield LogSink(tmp_path, TOPIC, lock_timeout=0)
 
         return Place(
-            LocalLog(tmp_path),
+            ReadableLog(DiskFiles(tmp_path)),
             open_log,
             lambda: json.loads((tmp_path / TOPIC / "catalog.json").read_text()),
             lambda: LogMaintenance(tmp_path, TOPIC, RetentionRules(), grace=0).run(2e9),
@@ -74,7 +74,7 @@ def place(request, tmp_path) -> Place:
         yield ObjectLogSink(store.client(), TOPIC)
 
     return Place(
-        ObjectLog(parse_url("s3://logs/efo"), store),
+        ReadableLog(ObjectFiles(store, parse_url("s3://logs/efo"))),
         open_object_log,
         lambda: json.loads(store.get(keys.catalog(TOPIC)).content),
         lambda: object_maintenance.ObjectLogMaintenance(store, TOPIC, RetentionRules()).run(),
@@ -169,4 +169,4 @@ async def test_a_topic_with_an_open_writer_is_not_changed(tmp_path, make_batch):
     async with sink.open(STREAM, SHARD) as shard:
         await commit(shard, make_batch(3))
         with pytest.raises(SinkLockedError, match="stop the relay first"):
-            LocalLog(tmp_path).continue_with(TOPIC, STREAM, PRESENT)
+            ReadableLog(DiskFiles(tmp_path)).continue_with(TOPIC, STREAM, PRESENT)

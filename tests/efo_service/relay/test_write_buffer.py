@@ -10,6 +10,7 @@ import pytest
 
 from efo.model import Checkpoint, checkpoint_of
 from efo_service.log.catalog import allocate_partition
+from efo_service.log.disk import DiskFiles
 from efo_service.log.sink import LogSink
 from efo_service.relay.destination import Destination, SkippingSink
 from efo_service.relay.errors import LogIncompleteError, RecordRefusedError, SinkError, SinkOrderError
@@ -127,7 +128,7 @@ async def test_the_checkpoint_of_the_lease_is_about_the_records_not_about_the_de
     destination = to(LogSink(tmp_path, "topic"), LogSink(tmp_path, "refused"))
     with pytest.raises(LogIncompleteError, match="topic has no partition of this shard"):
         await relay_all(destination, checkpoint=Checkpoint("5"))
-    allocate_partition(tmp_path, "topic", "orders", SHARD)
+    allocate_partition(DiskFiles(tmp_path), "topic", "orders", SHARD)
     assert (await relay_all(destination, checkpoint=Checkpoint("5"))).seeks == []
 
 

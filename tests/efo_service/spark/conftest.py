@@ -8,6 +8,7 @@ import pytest
 
 from efo.model import Record
 from efo_service.log.catalog import read_catalog
+from efo_service.log.disk import DiskFiles
 from efo_service.log.partition_writer import open_partition
 from efo_service.log.segments import list_segments, read_segment
 from efo_service.spark.pipeline.pipeline import MAX_RETRIES, WORKER_TIMEOUT
@@ -68,7 +69,11 @@ class Log:
 
     def repeat(self, shard: int, count: int) -> None:
         """Commit the shard's last records again, like an at-least-once relay."""
-        directory = self.root / self.topic / str(read_catalog(self.root, self.topic).partitions[f"shardId-{shard:012}"])
+        directory = (
+            self.root
+            / self.topic
+            / str(read_catalog(DiskFiles(self.root), self.topic).partitions[f"shardId-{shard:012}"])
+        )
         rows = [row for segment in list_segments(directory) for row in read_segment(segment)[0].to_pylist()]
         repeated = []
         for row in rows[-count:]:

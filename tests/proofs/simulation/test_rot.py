@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import pytest
 
-from efo_service.log import consistency, segments
+from efo_service.log import disk, segments
 from efo_service.relay.errors import LogOwnerError
 from proofs.simulation.rot import RottingLog
 
@@ -38,6 +38,5 @@ def test_a_topic_that_is_refused_for_one_damaged_segment_is_found(monkeypatch: p
     def refuse(*_: object) -> None:
         raise LogOwnerError("the damaged bytes name another owner")
 
-    monkeypatch.setattr(consistency, "read_segment", lambda _segment: None)
-    monkeypatch.setattr(consistency, "check_owner", refuse)
+    monkeypatch.setattr(disk.DiskPartition, "check", refuse)
     assert any("the whole topic is refused" in problem for seed in range(8) for problem in problems(seed))

@@ -72,7 +72,7 @@ class Compactor:
         """
         head, versions, written = read.head, dict[int, tuple[Header, Version]](), list[HeadSegment]()
         try:
-            newest = self._partition.end(read.head)
+            newest = self._partition.newest_live(read.head)
             if newest is None:
                 return 0, 0
             last = min(newest.number, head.next + MAX_FOLD - 1)

@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final
 
-from efo.third_party_errors import reason_of
+from efo_service.log.files import Fields
 from efo_service.log.objects.codec import FORMAT_VERSION
 from efo_service.log.objects.head import new_write
 from efo_service.relay.doubt import read_again
-from efo_service.relay.errors import LogError, LogVersionError, StoreUnavailableError
-from efo_service.relay.files import parse_json, whole_number
+from efo_service.relay.errors import StoreUnavailableError
 from efo_service.relay.object_store.store import ChangedError, ExistsError, Store, StoredObject
 
 ATTEMPTS: Final = 30
@@ -21,26 +20,11 @@ ATTEMPTS: Final = 30
 _PAUSE: Final = 1.0
 """Longest pause between two tries, in seconds."""
 
-Fields = Mapping[str, Any]
-
-
-def parse(stored: StoredObject, name: str, newest: int = FORMAT_VERSION) -> Fields:
-    """Return the fields of an object. `newest`: its newest format. Raises LogVersionError and LogError."""
-    try:
-        fields = parse_json(stored.content)
-        version = whole_number(fields["format"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise LogError(f"{name} is not valid ({reason_of(error)}): restore an earlier version of it") from error
-    if version > newest:
-        raise LogVersionError(f"{name} has format version {version}, but this efo supports up to {newest}: upgrade efo")
-    checked: Fields = fields
-    return checked
-
 
 def update(
     store: Store,
     key: str,
-    change: Callable[[StoredObject | None], Fields | None],
+    change: Callable[[bytes | None], Fields | None],
     *,
     pause: Callable[[float], object] = time.sleep,
 ) -> None:
@@ -55,7 +39,7 @@ def update(
     @read_again
     def changed() -> tuple[StoredObject | None, Fields | None]:
         stored = store.get(key)
-        return stored, change(stored)
+        return stored, change(None if stored is None else stored.content)
 
     for attempt in range(ATTEMPTS):
         stored, fields = changed()

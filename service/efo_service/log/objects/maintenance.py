@@ -13,20 +13,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from efo_service.log.catalog import read_catalog
+from efo_service.log.files import Fields, parse_fields
 from efo_service.log.maintenance import MaintenanceReport, of_readers
 from efo_service.log.objects import keys
-from efo_service.log.objects.catalog import read_catalog
+from efo_service.log.objects.codec import FORMAT_VERSION
 from efo_service.log.objects.compaction import FOLD_COMMITS, MAX_FOLD, Compactor, due, plan_merges
-from efo_service.log.objects.documents import Fields, parse, update
+from efo_service.log.objects.files import ObjectFiles
 from efo_service.log.objects.head import HeadSegment, new_write
 from efo_service.log.objects.partition import Partition, ReadHead
-from efo_service.log.objects.reader_offsets import read_readers
-from efo_service.log.reader_offsets import ReaderCommit, floor
+from efo_service.log.reader_offsets import ReaderCommit, floor, read_readers
 from efo_service.log.retention import Candidate, RetentionRules, plan_retention
 from efo_service.log.segments import Segment as DiskSegment, SizedSegment
 from efo_service.relay.errors import LogIncompleteError, SegmentGoneError, SinkError
 from efo_service.relay.files import whole_number
-from efo_service.relay.object_store.store import Store, StoredObject
+from efo_service.relay.object_store.store import Store
 
 SILENT_PASSES: Final = 3
 """After so many of its own passes without a move of the count, a process takes over the maintenance."""
@@ -39,6 +40,7 @@ class ObjectLogMaintenance:
 
     def __init__(self, store: Store, topic: str, rules: RetentionRules, *, fold_commits: int = FOLD_COMMITS) -> None:
         self._store = store
+        self._files = ObjectFiles(store)
         self._topic = topic
         self._rules = rules
         self._fold_commits = fold_commits
@@ -60,7 +62,7 @@ class ObjectLogMaintenance:
         now = self._take_turn()
         if now is None:
             return None
-        catalog = read_catalog(self._store, self._topic)
+        catalog = read_catalog(self._files, self._topic)
         failures: list[SinkError] = []
         counts = [0, 0]
         heads: dict[int, tuple[Compactor, ReadHead]] = {}
@@ -93,7 +95,7 @@ class ObjectLogMaintenance:
         """Return the store's time if this process maintains the topic, None if another one does."""
         key = keys.maintenance(self._topic)
         stored = self._store.get(key)
-        seen = None if stored is None else self._parse(stored)
+        seen = None if stored is None else self._parse(stored.content)
         if seen is not None and seen[0] != self._me:
             self._silent = self._silent + 1 if seen == self._seen else 0
             self._seen = seen
@@ -101,20 +103,21 @@ class ObjectLogMaintenance:
                 return None
         self._silent = 0
 
-        def count(stored: StoredObject | None) -> Fields | None:
-            now = None if stored is None else self._parse(stored)
+        def count(content: bytes | None) -> Fields | None:
+            now = None if content is None else self._parse(content)
             if now != seen and (now is None or now[0] != self._me):
                 return None  # another process was faster: its turn
             return {"process": self._me, "count": 1 + (now[1] if now else 0)}
 
-        update(self._store, key, count)
+        self._files.update(key, count)
         written = self._store.get(key)
-        if written is None or self._parse(written)[0] != self._me:
+        if written is None or self._parse(written.content)[0] != self._me:
             return None
         return written.modified
 
-    def _parse(self, stored: StoredObject) -> tuple[str, int]:
-        fields = parse(stored, f"{self._store.name}/{keys.maintenance(self._topic)}")
+    def _parse(self, content: bytes) -> tuple[str, int]:
+        name = f"{self._store.name}/{keys.maintenance(self._topic)}"
+        fields = parse_fields(content, name, self._files.restore, FORMAT_VERSION)
         try:
             return str(fields["process"]), whole_number(fields["count"])
         except (KeyError, ValueError):
@@ -163,7 +166,7 @@ class ObjectLogMaintenance:
     ) -> MaintenanceReport:
         named = [(number, segment) for number, (_, read) in heads.items() for segment in read.head.segments]
         total = sum(segment.size for _, segment in named)
-        readers: list[ReaderCommit] = read_readers(self._store, self._topic)
+        readers: list[ReaderCommit] = read_readers(self._files, self._topic)
         candidates = [_candidate(number, segment) for number, segment in named] if self._rules.is_set else []
         floors = {number: floor(readers, number) for number in heads}
         plan = plan_retention(candidates, total, self._rules, floors, now)

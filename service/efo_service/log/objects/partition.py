@@ -139,7 +139,7 @@ class Partition:
                 found, low = header, middle
         return first, found
 
-    def end(self, head: Head) -> Header | None:
+    def newest_live(self, head: Head) -> Header | None:
         """Return the header of the newest live commit, None if there is none.
 
         Raises SegmentGoneError if commits were compacted since the head was read: read it again.
@@ -205,7 +205,7 @@ class Partition:
             if found is None:
                 return 0, 0
             try:
-                newest = self.end(found.head)
+                newest = self.newest_live(found.head)
             except SegmentGoneError:
                 if attempt == MAX_READS - 1:
                     raise self._stale(found.head) from None
@@ -270,7 +270,7 @@ class Partition:
 
         A commit that does not exist, though later ones do, was deleted by something else: no key of it disappears.
         """
-        newest = self.end(head)
+        newest = self.newest_live(head)
         if newest is None:
             return
         low, high = head.next, newest.number
@@ -317,7 +317,7 @@ class Partition:
                     f"{self.name} has no head any more: restore it (docs/log.md, Damage of objects)"
                 )
             try:
-                return found.head, self.end(found.head)
+                return found.head, self.newest_live(found.head)
             except SegmentGoneError:
                 if attempt == MAX_READS - 1:
                     raise self._stale(found.head) from None

@@ -25,12 +25,12 @@ from typing import Final
 import msgspec
 
 from efo.model import Checkpoint
-from efo_service.log.catalog import is_noted
+from efo_service.log.catalog import is_noted, mark_written, with_shard
 from efo_service.log.columns.arrow import record_batch
 from efo_service.log.columns.layout import Columns
 from efo_service.log.objects import keys
-from efo_service.log.objects.catalog import allocate_partition, mark_written
 from efo_service.log.objects.codec import Header, encode
+from efo_service.log.objects.files import ObjectFiles, emptied_message
 from efo_service.log.objects.head import Head, encode_head, new_write
 from efo_service.log.objects.partition import Partition
 from efo_service.relay.errors import (
@@ -160,12 +160,14 @@ def open_partition(
     """Open a shard's partition for writing, and fence all earlier writers.
 
     `extract`: see RecordMapping. `checkpoint`: that of the shard's lease, `created_at`: of the stream, see
-    `allocate_partition`. `check_cancelled` is called before each number that is taken, and may raise: who has lost the
+    `with_shard`. `check_cancelled` is called before each number that is taken, and may raise: who has lost the
     shard must not fence its next owner. It may be called again after any error. Raises StreamRecreatedError if the
     topic belongs to a former stream of this name, LogIncompleteError if a part of the partition is gone or the shard
     was read without it, SegmentCorruptError, LogOwnerError, LogVersionError, StoreUnavailableError and SinkError.
     """
-    number, catalog = allocate_partition(store, topic, stream, shard_id, checkpoint, created_at)
+    files = ObjectFiles(store)
+    catalog = with_shard(files, topic, stream, shard_id, checkpoint, created_at)
+    number = catalog.partitions[shard_id]
     partition = Partition(store, topic, number, (stream, shard_id))
     is_written = number in catalog.written
     if partition.read_head() is None:
@@ -174,20 +176,12 @@ def open_partition(
         _create_head(store, partition)
     newest = _begin_epoch(store, partition, clock, check_cancelled)
     noted = is_noted(catalog, number, created_at)
-    note = None if noted else partial(mark_written, store, topic, stream, number, created_at)
+    note = None if noted else partial(mark_written, files, topic, stream, number, created_at)
     if note is not None and not is_written and newest.last is not None:
         with suppress(SinkError):  # an earlier writer was killed before it noted that; each commit repeats it
             note()
             note = None
     return ObjectPartitionWriter(store, partition, RecordMapping(stream, shard_id, extract), newest, clock, note)
-
-
-def emptied_message(name: str) -> str:
-    """Return the message for a partition without objects that had records."""
-    return (
-        f"{name} has no objects, but records were committed to it: restore them. Without a copy, stop the relay and run"
-        " `efo log adopt`: the shard then continues in a new partition"
-    )
 
 
 def _create_head(store: Store, partition: Partition) -> None:

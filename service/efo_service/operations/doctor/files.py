@@ -10,8 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from efo_service.log.catalog import read_catalog, topic_directory
+from efo_service.log.catalog import read_catalog
 from efo_service.log.consistency import check_topic
+from efo_service.log.disk import DiskFiles, topic_directory
 from efo_service.operations.doctor.machine import directory_problem, in_thread
 from efo_service.operations.doctor.outcomes import Outcome, failed, passed
 from efo_service.operations.doctor.running import Check
@@ -86,7 +87,7 @@ def _directory(root: Path) -> Outcome:
 
 def _topic(root: Path, topic: str, stream: str) -> Outcome:
     try:
-        catalog = read_catalog(root, topic)
+        catalog = read_catalog(DiskFiles(root), topic)
     except TopicNotFoundError:
         return passed(f"{topic_directory(root, topic)} does not exist: `efo run` creates it")
     if catalog.stream != stream:
@@ -94,7 +95,7 @@ def _topic(root: Path, topic: str, stream: str) -> Outcome:
             f"the topic {topic_directory(root, topic)} belongs to the stream {catalog.stream!r}, not to {stream!r}",
             "choose another [relay] topic or directory",
         )
-    check_topic(root, topic)
+    check_topic(DiskFiles(root), topic)
     directory = topic_directory(root, topic)
     if (problem := directory_problem(directory)) is not None:
         return problem

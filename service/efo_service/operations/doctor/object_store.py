@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
+from efo_service.log.catalog import read_catalog
+from efo_service.log.consistency import check_topic
 from efo_service.log.objects import keys
-from efo_service.log.objects.catalog import read_catalog
-from efo_service.log.objects.consistency import check_topic
+from efo_service.log.objects.files import ObjectFiles
 from efo_service.operations.doctor.endpoint import through
 from efo_service.operations.doctor.machine import in_thread
 from efo_service.operations.doctor.outcomes import Outcome, failed, passed
@@ -60,11 +61,11 @@ def _way(url: StoreUrl) -> str:
 def _topic(opened: Callable[[], Store], topic: str, stream: str) -> Outcome:
     store = opened()
     try:
-        catalog = read_catalog(store, topic)
+        catalog = read_catalog(ObjectFiles(store), topic)
     except TopicNotFoundError:
         return passed(f"{store.name}/{topic} does not exist: `efo run` creates it")
     try:
-        check_topic(store, topic, stream)
+        check_topic(ObjectFiles(store), topic, stream)
     except LogOwnerError as error:
         return failed(str(error), "choose another [relay] topic or directory")
     return passed(f"{store.name}/{topic} has {len(catalog.shards)} partitions")

@@ -12,7 +12,6 @@ from typing import Final
 
 from efo.errors import ConfigurationError
 from efo_service.log.columns.positions import POSITION
-from efo_service.log.local_log import LocalLog
 from efo_service.log.readable import ReadableLog, open_readable
 from efo_service.log.reader_offsets import check_reader
 from efo_service.log.segments import SCHEMA
@@ -153,8 +152,7 @@ def root_of(values: Mapping[str, str]) -> Path | StoreUrl:
 
 
 def _log(values: Mapping[str, str]) -> ReadableLog:
-    root = root_of(values)
-    return open_readable(root) if isinstance(root, StoreUrl) else LocalLog(root, mapped=True)
+    return open_readable(root_of(values), mapped=True)
 
 
 def _hint(name: str, known: Mapping[str, str]) -> str:

@@ -113,7 +113,7 @@ class Planner:
         catalog = catalogs[partition.topic]
         end = self.options.log.end(*partition, catalog)
         if end is None and partition.partition in catalog.written:
-            self._refuse([self.options.log.emptied_message(*partition)])
+            self._refuse([self.options.log.emptied_message(*partition, catalog)])
         return 0 if end is None else end
 
     def tasks(self, whole: Sequence[Range]) -> list[LogRanges]:

@@ -13,7 +13,8 @@ from contextlib import suppress
 
 import pytest
 
-from efo_service.log.objects.reader_offsets import commit_reader, read_readers
+from efo_service.log.objects.files import ObjectFiles
+from efo_service.log.reader_offsets import commit_reader, read_readers
 from efo_service.relay.errors import SinkError, SinkFencedError, StoreUnavailableError
 from efo_service.relay.object_store.memory import Fault, MemoryStore, StoreStep
 from efo_service.relay.object_store.store import ExistsError, Version
@@ -360,13 +361,13 @@ def test_a_reader_sees_no_gap_and_no_record_twice_at_any_step_of_others() -> Non
 @pytest.mark.parametrize("fault", ["refused", "lost", "late"])
 def test_reader_offsets_are_one_commit_or_another(log, number, fault: Fault) -> None:
     log.writer()
-    commit_reader(log.memory, TOPIC, "query", {0: 1}, 10.0)
+    commit_reader(ObjectFiles(log.memory), TOPIC, "query", {0: 1}, 10.0)
     store = log.client()
     store.fault = lambda _operation, _key: fault if store.requests == number else None
     with suppress(StoreUnavailableError):
-        commit_reader(store, TOPIC, "query", {0: 2}, 11.0)
-    [reader] = read_readers(log.memory, TOPIC)
+        commit_reader(ObjectFiles(store), TOPIC, "query", {0: 2}, 11.0)
+    [reader] = read_readers(ObjectFiles(log.memory), TOPIC)
     assert reader.offsets in ({0: 1}, {0: 2})
-    commit_reader(log.memory, TOPIC, "query", {0: 3}, 12.0)
+    commit_reader(ObjectFiles(log.memory), TOPIC, "query", {0: 3}, 12.0)
     store.arrive()
-    assert read_readers(log.memory, TOPIC)[0].offsets == {0: 3}
+    assert read_readers(ObjectFiles(log.memory), TOPIC)[0].offsets == {0: 3}

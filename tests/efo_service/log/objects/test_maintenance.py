@@ -6,8 +6,9 @@ from itertools import pairwise
 
 import pytest
 
+from efo_service.log.consistency import check_topic
 from efo_service.log.objects import compaction, keys, maintenance
-from efo_service.log.objects.consistency import check_topic
+from efo_service.log.objects.files import ObjectFiles
 from efo_service.log.objects.maintenance import ObjectLogMaintenance
 from efo_service.log.retention import RetentionRules
 from efo_service.relay.errors import LogIncompleteError, SegmentCorruptError
@@ -48,7 +49,7 @@ def test_an_old_copy_of_a_head_is_refused_by_all_and_costs_nothing(log, live) ->
         lambda: maintain(log),
         lambda: maintain(log, seconds=0.0),
         lambda: log.compactor().remove_orphans(),
-        lambda: check_topic(log.memory, TOPIC, STREAM),
+        lambda: check_topic(ObjectFiles(log.memory), TOPIC, STREAM),
         log.writer,
         log.partition().bounds,
     ):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from efo_service.log.catalog import allocate_partition, read_catalog
+from efo_service.log.consistency import check_topic
 from efo_service.log.objects import keys
-from efo_service.log.objects.catalog import allocate_partition, read_catalog
-from efo_service.log.objects.consistency import check_topic
+from efo_service.log.objects.files import ObjectFiles
 from efo_service.relay.object_store.memory import MemoryStore, StoreStep
 from tests.efo_service.log.objects.logs import SHARD, STREAM, TOPIC, Log
 
@@ -27,19 +28,21 @@ def store_where_a_worker_opens_after(log: Log, key: str) -> MemoryStore:
     [
         lambda log, store: log.partition(store).bounds(),
         lambda log, store: log.append(log.writer(store), 1),
-        lambda _log, store: check_topic(store, TOPIC, STREAM),
+        lambda _log, store: check_topic(ObjectFiles(store), TOPIC, STREAM),
     ],
     ids=["reads", "writes", "checks"],
 )
 def test_a_partition_that_is_opened_meanwhile(log, call) -> None:
-    allocate_partition(log.memory, TOPIC, STREAM, SHARD)
+    allocate_partition(ObjectFiles(log.memory), TOPIC, STREAM, SHARD)
     call(log, store_where_a_worker_opens_after(log, keys.head(TOPIC, 0)))
 
 
 def test_a_topic_that_is_created_meanwhile_by_another_shard(log) -> None:
     log.writer(store_where_a_worker_opens_after(log, keys.catalog(TOPIC)), shard_id="shardId-000000000001")
-    assert sorted(read_catalog(log.memory, TOPIC).partitions.values()) == [0, 1]
+    assert sorted(read_catalog(ObjectFiles(log.memory), TOPIC).partitions.values()) == [0, 1]
 
 
 def test_a_topic_that_is_created_meanwhile_is_read(log) -> None:
-    assert SHARD in read_catalog(store_where_a_worker_opens_after(log, keys.catalog(TOPIC)), TOPIC).partitions
+    assert (
+        SHARD in read_catalog(ObjectFiles(store_where_a_worker_opens_after(log, keys.catalog(TOPIC))), TOPIC).partitions
+    )

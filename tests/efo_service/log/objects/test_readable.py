@@ -10,8 +10,9 @@ import pytest
 from efo.model import Checkpoint
 from efo_service.log.export import export
 from efo_service.log.objects import keys
+from efo_service.log.objects.files import ObjectFiles
 from efo_service.log.objects.maintenance import SILENT_PASSES, ObjectLogMaintenance
-from efo_service.log.objects.readable import ObjectLog
+from efo_service.log.readable import ReadableLog
 from efo_service.log.retention import RetentionRules
 from efo_service.relay.errors import LogIncompleteError, SegmentMissingError, StoreUnfitError, TopicNotFoundError
 from efo_service.relay.object_store.memory import MemoryStore
@@ -25,8 +26,8 @@ from tests.efo_service.log.objects.logs import SHARD, STREAM, TOPIC, Log, make_r
 
 
 @pytest.fixture
-def readable(log) -> ObjectLog:
-    return ObjectLog(parse_url("s3://logs/efo"), log.client())
+def readable(log) -> ReadableLog:
+    return ReadableLog(ObjectFiles(log.client(), parse_url("s3://logs/efo")))
 
 
 @pytest.fixture
@@ -34,11 +35,11 @@ def planner(readable) -> Planner:
     return Planner(replace(parse_options({"path": "s3://logs/efo", "subscribe": TOPIC}), log=readable))
 
 
-def requests_of(readable: ObjectLog, call) -> list[tuple[str, str]]:
+def requests_of(readable: ReadableLog, call) -> list[tuple[str, str]]:
     made = []
-    readable._store.on_step = lambda step: None if step.is_done else made.append((step.operation, step.key))
+    readable.files._store.on_step = lambda step: None if step.is_done else made.append((step.operation, step.key))
     call()
-    readable._store.on_step = lambda _: None
+    readable.files._store.on_step = lambda _: None
     return made
 
 
@@ -90,7 +91,7 @@ def test_missing_records_are_never_passed_over(log, readable) -> None:
     assert rows == 2
 
 
-def offsets(readable: ObjectLog, start: int, end: int) -> list[int]:
+def offsets(readable: ReadableLog, start: int, end: int) -> list[int]:
     found = read_range(readable, Range(TOPIC, 0, start, end), allow_gaps=True)
     return [offset for batch in found for offset in batch.column("offset").to_pylist()]
 
@@ -149,7 +150,7 @@ def test_inspection_and_export(log, readable) -> None:
         readable.catalog("others")
 
 
-def verified(readable: ObjectLog) -> tuple[int, list[str]]:
+def verified(readable: ReadableLog) -> tuple[int, list[str]]:
     found = readable.verify(TOPIC, lambda _: None)
     return found.records, found.problems
 
@@ -172,7 +173,7 @@ def test_a_whole_log_verifies(log, readable) -> None:
     [
         (lambda objects: _flip(objects, "/segments/"), "is damaged: its records do not have the checksum"),
         (lambda objects: _flip(objects, "/commits/00000000000000000003"), "is damaged: its records do not have"),
-        (lambda objects: objects.pop(_key(objects, "/segments/")), "names it: restore it"),
+        (lambda objects: objects.pop(_key(objects, "/segments/")), "are listed but do not exist: restore them"),
         (lambda objects: objects.pop(_key(objects, "/commits/")), "something else than efo deleted tombstones"),
         (lambda objects: objects.pop(_key(objects, "catalog")), "catalog.json does not exist, but the topic has"),
         (lambda objects: objects.pop(_key(objects, "head.json")), "head.json does not exist, but its partition has"),
@@ -236,7 +237,7 @@ def test_maintenance_folds_merges_and_expires_by_the_stores_clock(make_log) -> N
 def test_retention_waits_for_a_reader(make_log, readable) -> None:
     now = [1_700_000_000.0]
     log = make_log(MemoryStore(lambda: now[0]))
-    reader = ObjectLog(parse_url("s3://logs/efo"), log.client())
+    reader = ReadableLog(ObjectFiles(log.client(), parse_url("s3://logs/efo")))
     writer = log.writer()
     log.append(writer, 4)
     reader.commit_reader(TOPIC, "billing", {0: 3}, 0.0)

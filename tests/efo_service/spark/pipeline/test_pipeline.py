@@ -17,6 +17,7 @@ import pytest
 from py4j.protocol import Py4JError
 
 from efo.errors import ConfigurationError
+from efo_service.log.disk import DiskFiles
 from efo_service.log.reader_offsets import read_readers
 from efo_service.log.segments import list_segments
 from efo_service.relay.errors import TopicNotFoundError
@@ -236,7 +237,7 @@ def test_the_lag_is_reported_and_the_queries_save_reader_offsets(log, run) -> No
     log.grow(0, 100, at=START)
     _, progress = run(max_records=40, reader="pipe")
     assert [report["lag"] for report in progress if report.get("query") == "records"] == [60, 20, 0]
-    assert [reader.name for reader in read_readers(log.root, log.topic)] == ["pipe-records", "pipe-windows"]
+    assert [reader.name for reader in read_readers(DiskFiles(log.root), log.topic)] == ["pipe-records", "pipe-windows"]
 
 
 @pytest.mark.spark

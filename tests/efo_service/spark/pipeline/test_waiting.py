@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from efo_service.log.objects.readable import ObjectLog
+from efo_service.log.objects.files import ObjectFiles
+from efo_service.log.readable import ReadableLog
 from efo_service.relay.errors import StoreDeniedError
 from efo_service.relay.object_store.url import parse_url
 from efo_service.spark.pipeline import pipeline
@@ -36,11 +37,11 @@ def log() -> Log:
 
 
 @pytest.fixture
-def opened(log, monkeypatch) -> list[ObjectLog]:
-    opened: list[ObjectLog] = []
+def opened(log, monkeypatch) -> list[ReadableLog]:
+    opened: list[ReadableLog] = []
 
-    def open_readable(url) -> ObjectLog:
-        opened.append(ObjectLog(url, log.memory))
+    def open_readable(url) -> ReadableLog:
+        opened.append(ReadableLog(ObjectFiles(log.memory, url)))
         return opened[-1]
 
     monkeypatch.setattr(pipeline, "open_readable", open_readable)

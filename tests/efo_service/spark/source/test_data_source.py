@@ -7,6 +7,7 @@ import pytest
 
 from efo_service.log.catalog import allocate_partition
 from efo_service.log.compaction import FAN_IN, compact
+from efo_service.log.disk import DiskFiles
 from efo_service.log.maintenance import LogMaintenance
 from efo_service.log.reader_offsets import read_readers
 from efo_service.log.retention import RetentionRules
@@ -204,7 +205,7 @@ def test_filters_are_pushed_down_when_the_query_and_the_session_say_so(spark, lo
 
 
 def test_a_topic_without_segments_has_no_rows(log, read) -> None:
-    allocate_partition(log.root, log.topic, log.topic, "shardId-000000000000")
+    allocate_partition(DiskFiles(log.root), log.topic, log.topic, "shardId-000000000000")
     assert read() == []
 
 
@@ -288,10 +289,10 @@ def test_a_query_with_a_reader_name_saves_its_reader_offsets(log, drain) -> None
     log.grow(0, 70)
     log.grow(1, 30)
     assert drain(startingOffsets="earliest")[0] == log.values
-    assert read_readers(log.root, log.topic) == []
+    assert read_readers(DiskFiles(log.root), log.topic) == []
     log.grow(0, 100)
     drain(reader="billing", maxOffsetsPerTrigger="40")
-    (reader,) = read_readers(log.root, log.topic)
+    (reader,) = read_readers(DiskFiles(log.root), log.topic)
     # The batches have 40, 40 and 20 records. The last one is not saved yet: a lower bound.
     assert (reader.name, dict(reader.offsets)) == ("billing", {0: 150, 1: 30})
 
@@ -341,7 +342,7 @@ def test_a_log_that_was_replaced_fails_the_query(log, drain) -> None:
     log.grow(0, 10)
     drain(startingOffsets="earliest")
     shutil.rmtree(log.root)
-    allocate_partition(log.root, log.topic, log.topic, "shardId-000000000000")
+    allocate_partition(DiskFiles(log.root), log.topic, log.topic, "shardId-000000000000")
     with pytest.raises(Exception, match="ends at offset 0, but this query has read to 10"):
         drain(startingOffsets="earliest")
 

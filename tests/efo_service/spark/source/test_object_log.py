@@ -13,7 +13,8 @@ import uuid
 
 import pytest
 
-from efo_service.log.objects.reader_offsets import read_readers
+from efo_service.log.objects.files import ObjectFiles
+from efo_service.log.reader_offsets import read_readers
 from efo_service.relay.object_store.remote import open_store
 from efo_service.relay.object_store.url import parse_url
 from proofs.local_servers.object_stores import BUCKET, ENVIRONMENT, running, serve_versitygw
@@ -72,4 +73,4 @@ def test_a_query_reads_each_record_of_a_log_on_an_object_store_once(servers, tmp
     assert second == [f"value-{number}" for number in range(10)]
     log = Log(open_store(url))
     log.check(10)
-    assert [reader.name for reader in read_readers(log.memory, TOPIC)] == ["billing"]
+    assert [reader.name for reader in read_readers(ObjectFiles(log.memory), TOPIC)] == ["billing"]

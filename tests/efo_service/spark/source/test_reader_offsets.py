@@ -7,6 +7,7 @@ import logging
 import pytest
 
 from efo_service.log import reader_offsets
+from efo_service.log.disk import DiskFiles
 from efo_service.log.reader_offsets import read_readers
 from efo_service.relay.errors import SinkFullError
 from efo_service.spark.source.data_source import LogStreamReader
@@ -26,14 +27,14 @@ def reader(log):
 
 
 def saved(log) -> dict[int, int]:
-    (reader,) = read_readers(log.root, log.topic)
+    (reader,) = read_readers(DiskFiles(log.root), log.topic)
     return dict(reader.offsets)
 
 
 @pytest.mark.parametrize(("starting", "expected"), [("earliest", {}), ("latest", {0: 10, 1: 5})])
 def test_the_first_start_saves_the_starting_offsets(log, reader, starting, expected) -> None:
     """Otherwise retention could delete records that the first batch, the longest of all, still has to read."""
-    assert read_readers(log.root, log.topic) == []
+    assert read_readers(DiskFiles(log.root), log.topic) == []
     reader(startingOffsets=starting).initialOffset()
     assert saved(log) == expected
 

@@ -1,0 +1,217 @@
+"""The seam below the log: where its documents and the files of its partitions are.
+
+What the log is, is the same everywhere: a catalog, partitions, reader offsets (efo_service.log.catalog, consistency,
+inspection, readable). What a disk (efo_service.log.disk) and an object store (efo_service.log.objects.files) do in
+different ways is here. The seam is at partitions, not at keys: an object store never deletes the key of a commit, so
+that a stalled writer is refused for ever; a disk with such tombstones would have millions of them, and has a lock and
+an epoch instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from efo.model import Checkpoint
+from efo.third_party_errors import reason_of
+from efo_service.relay.errors import LogError, LogVersionError
+from efo_service.relay.files import parse_json, whole_number
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Fields = Mapping[str, Any]
+Owner = tuple[str, str]
+"""The stream and the shard of a partition, by the catalog."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """The state of a partition, from the names of its files and its newest segment.
+
+    `start`: the offset of the oldest record. `end`: the offset after the newest one. `segments`: number of current
+    segments. `replaced`: number of superseded segments, which a later maintenance pass removes. `size`: bytes of both.
+    `position`: the Kinesis position of the newest record. `epoch`: how often the partition was opened for writing.
+    `oldest_commit`, `newest_commit`: seconds since the epoch.
+    """
+
+    partition: int
+    shard_id: str
+    segments: int = 0
+    replaced: int = 0
+    size: int = 0
+    start: int = 0
+    end: int = 0
+    position: str | None = None
+    oldest_commit: float | None = None
+    newest_commit: float | None = None
+    epoch: int = 0
+
+
+class Content(NamedTuple):
+    """A file's records, with every byte checked: the offsets `base` to `end` - 1.
+
+    `first`, `last`: their Kinesis positions, None if there are none. `size`: bytes of the file.
+    """
+
+    base: int
+    end: int
+    first: Checkpoint | None
+    last: Checkpoint | None
+    batch: pa.RecordBatch
+    size: int
+
+
+class Listed(NamedTuple):
+    """A file of a partition. `name`: its path or URL.
+
+    `read`: returns its content; raises SegmentGoneError if it was compacted or has expired since it was listed, and
+    SinkError. `base`, `end`: its offsets, None if only its content says them. `size`: its bytes, 0 if that is not
+    known. `is_superseded`: its records are in a larger file.
+    """
+
+    name: str
+    read: Callable[[], Content]
+    base: int | None = None
+    end: int | None = None
+    size: int = 0
+    is_superseded: bool = False
+
+
+class Documents(Protocol):
+    """The small JSON files of a log, by their names below its root. All methods raise SinkError and its kinds."""
+
+    def read(self, name: str) -> bytes | None:
+        """Return a document, None if there is none."""
+        ...
+
+    def exists(self, name: str) -> bool:
+        """Return whether there is such a document."""
+        ...
+
+    def update(self, name: str, change: Callable[[bytes | None], Fields | None]) -> None:
+        """Change a document that several processes change, durably.
+
+        `change` gets what is there, and returns the new fields; None if there is nothing to do. It may be called again,
+        and must then have the same effect as if it was called once.
+        """
+        ...
+
+    def put(self, name: str, fields: Fields) -> None:
+        """Write a document that only one process writes, durably."""
+        ...
+
+    def remove(self, name: str) -> bool:
+        """Remove a document, durably. Return whether there was one."""
+        ...
+
+    def names(self, folder: str) -> list[str]:
+        """Return the names of the documents in a folder, without it, sorted; none if it does not exist."""
+        ...
+
+
+class PartitionFiles(Protocol):
+    """The files of one partition, to read. All methods raise SinkError and its kinds."""
+
+    @property
+    def name(self) -> str:
+        """Where the partition is, for messages: a path or a URL."""
+        ...
+
+    @property
+    def emptied_message(self) -> str:
+        """The message for a partition that has nothing, and had records."""
+        ...
+
+    def has_records(self) -> bool:
+        """Return whether there is any file that may have records, valid or not."""
+        ...
+
+    def start(self) -> int:
+        """Return the offset of the oldest record; the end if there is none."""
+        ...
+
+    def end(self) -> int | None:
+        """Return the offset after the newest record; None if the partition has nothing."""
+        ...
+
+    def parts(self, start: int, end: int, *, allow_gaps: bool) -> Iterator[pa.RecordBatch]:
+        """Yield the records of a range of offsets, in order, with every byte checked."""
+        ...
+
+    def timestamps(self) -> Iterator[tuple[int, pa.Array]]:
+        """Yield the arrival times of the records, after the offset of the first of them. It may begin again."""
+        ...
+
+    def check(self) -> None:
+        """Compare the newest records with the catalog, without reading all. Raises LogOwnerError and others."""
+        ...
+
+    def state(self) -> PartitionState:
+        """Return the state of the partition, without reading all of it."""
+        ...
+
+    def files(self) -> Iterator[Listed]:
+        """Yield the current files in the order of their offsets, then the superseded ones."""
+        ...
+
+    def findings(self) -> Iterator[str]:
+        """Yield what is wrong with the files beside their contents, in messages."""
+        ...
+
+
+class LogFiles(Documents, Protocol):
+    """A log: its documents and its partitions. Its implementations can be pickled, for Spark's executors."""
+
+    @property
+    def name(self) -> str:
+        """Where the log is, for messages: a path or a URL."""
+        ...
+
+    @property
+    def restore(self) -> str:
+        """How a lost or damaged document comes back, for messages: 'restore it from ...'."""
+        ...
+
+    @property
+    def has_costly_listings(self) -> bool:
+        """Whether a listing costs money: a request."""
+        ...
+
+    def folders(self, folder: str) -> list[str]:
+        """Return the names of what may be a folder in a folder ('' is the root); none if it does not exist."""
+        ...
+
+    def partition(self, topic: str, number: int, owner: Owner) -> PartitionFiles:
+        """Return a partition, to read."""
+        ...
+
+    def uncatalogued(self, topic: str, folder: str, partitions: Mapping[str, int]) -> str | None:
+        """Return the message for a partition's folder that the catalog does not name; None if it has no records.
+
+        `partitions`: those that the catalog names, by shard.
+        """
+        ...
+
+    def no_topic(self, topic: str, known: Callable[[], list[str]]) -> str:
+        """Return the message for a topic that does not exist. `known`: returns those that do."""
+        ...
+
+    def without_writers(self, topic: str, partitions: Iterable[int]) -> AbstractContextManager[object]:
+        """Return a context in which no writer has these partitions open. Entering raises SinkLockedError."""
+        ...
+
+
+def parse_fields(content: bytes, name: str, restore: str, newest: int) -> Fields:
+    """Return the fields of a document. `newest`: its newest format. Raises LogVersionError and LogError."""
+    try:
+        fields = parse_json(content)
+        version = whole_number(fields["format"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise LogError(f"{name} is not valid ({reason_of(error)}): {restore}") from error
+    if version > newest:
+        raise LogVersionError(f"{name} has format version {version}, but this efo supports up to {newest}: upgrade efo")
+    checked: Fields = fields
+    return checked

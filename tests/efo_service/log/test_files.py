@@ -1,0 +1,258 @@
+"""What each log must do, wherever its files are: on a disk and on an object store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from efo.errors import ConfigurationError
+from efo.model import Checkpoint, Lease
+from efo_service.log.catalog import (
+    Catalog,
+    allocate_partition,
+    mark_written,
+    partition_names,
+    partition_of,
+    read_catalog,
+    topics,
+    uncatalogued_topics,
+)
+from efo_service.log.consistency import adopt_into, check_topic, plan_adoption, readers_ahead
+from efo_service.log.disk import DiskFiles
+from efo_service.log.files import LogFiles
+from efo_service.log.inspection import inspect_topic, live_files, verify_topic
+from efo_service.log.objects.files import ObjectFiles
+from efo_service.log.partition_writer import open_partition
+from efo_service.log.reader_offsets import ReaderCommit, commit_reader, read_readers, remove_reader
+from efo_service.relay.errors import (
+    LogError,
+    LogIncompleteError,
+    LogOwnerError,
+    LogVersionError,
+    SegmentMissingError,
+    TopicNotFoundError,
+)
+from efo_service.relay.object_store.memory import MemoryStore
+from tests.efo_service.conftest import FIRST, SHARD, STREAM, TOPIC
+from tests.efo_service.log.objects.logs import Log
+
+Append = Callable[[int, int], None]
+"""Commits `count` records from `start` on to the partition of SHARD, through a writer of its own."""
+DOCUMENT = f"{TOPIC}/catalog.json"
+
+
+@pytest.fixture(params=["disk", "objects"])
+def log(request, tmp_path, make_records) -> tuple[LogFiles, Append]:
+    if request.param == "objects":
+        objects = Log()
+
+        def append_objects(count: int, _start: int) -> None:
+            objects.append(objects.writer(), count)
+
+        return ObjectFiles(objects.memory), append_objects
+    root = tmp_path / "log"
+
+    def append(count: int, start: int) -> None:
+        writer = open_partition(root, TOPIC, STREAM, SHARD, lambda: 1_800_000_000.25)
+        writer.append(make_records(count, start))
+        writer.close()
+
+    return DiskFiles(root), append
+
+
+@pytest.fixture
+def files(log) -> LogFiles:
+    return log[0]
+
+
+@pytest.fixture
+def append(log) -> Append:
+    return log[1]
+
+
+def overwrite(files: LogFiles, name: str, content: bytes) -> None:
+    if isinstance(files, DiskFiles):
+        (files.root / name).write_bytes(content)
+    else:
+        store = files._store
+        assert isinstance(store, MemoryStore)
+        stored = store.get(name)
+        assert stored is not None
+        store.replace(name, content, stored.version)
+
+
+# --- documents ---------------------------------------------------------------------------------------------
+
+
+def test_a_document_that_does_not_exist_is_none(files) -> None:
+    assert (files.read(DOCUMENT), files.exists(DOCUMENT), files.remove(f"{TOPIC}/readers/r.json")) == (
+        None,
+        False,
+        False,
+    )
+    assert (files.names(f"{TOPIC}/readers"), files.folders(""), files.folders(TOPIC)) == ([], [], [])
+
+
+def test_a_change_without_new_fields_writes_nothing(files) -> None:
+    files.update(DOCUMENT, lambda _content: None)
+    assert not files.exists(DOCUMENT)
+
+
+def test_changes_at_the_same_time_are_all_made(files) -> None:
+    shards = [f"shard-{number}" for number in range(12)]
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda shard: allocate_partition(files, TOPIC, STREAM, shard), shards * 2))
+    partitions = read_catalog(files, TOPIC).partitions
+    assert sorted(partitions.values()) == list(range(12))
+    assert set(partitions) == set(shards)
+
+
+# --- the catalog -------------------------------------------------------------------------------------------
+
+
+def test_each_shard_gets_one_partition(files) -> None:
+    allocated = [allocate_partition(files, "t", "s", shard) for shard in ("x", "y", "x", "z", "y")]
+    assert allocated == [0, 1, 0, 2, 1]
+    mark_written(files, "t", "s", 1)
+    assert read_catalog(files, "t") == Catalog("s", {"x": 0, "y": 1, "z": 2}, frozenset({1}))
+    assert (topics(files), uncatalogued_topics(files)) == (["t"], [])
+
+
+def test_what_is_not_there_or_not_its_own_is_refused(files) -> None:
+    allocate_partition(files, "orders", "s", "x")
+    with pytest.raises(TopicNotFoundError, match="it has: orders"):
+        read_catalog(files, "t")
+    with pytest.raises(LogOwnerError, match="'s', not to 'other'"):
+        allocate_partition(files, "orders", "other", "x")
+    with pytest.raises(ConfigurationError, match="is not a valid topic name"):
+        read_catalog(files, "../orders")
+    with pytest.raises(LogIncompleteError, match="efo log adopt"):
+        allocate_partition(files, "orders", "s", "y", Checkpoint("7"))
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"{}", b'{"format": 1, "stream": "s", "partitions": {"x": -1}}'])
+def test_a_damaged_catalog_is_refused_and_stays(files, content) -> None:
+    allocate_partition(files, TOPIC, STREAM, SHARD)
+    overwrite(files, DOCUMENT, content)
+    for call in (read_catalog, check_topic, lambda *where: allocate_partition(*where, STREAM, "y")):
+        with pytest.raises(LogError, match="restore"):
+            call(files, TOPIC)
+    assert files.read(DOCUMENT) == content
+
+
+def test_a_newer_catalog_is_refused(files) -> None:
+    allocate_partition(files, TOPIC, STREAM, SHARD)
+    overwrite(files, DOCUMENT, b'{"format": 3}')
+    with pytest.raises(LogVersionError, match="upgrade efo"):
+        read_catalog(files, TOPIC)
+
+
+def test_a_lost_catalog_is_never_written_anew(files, append) -> None:
+    append(2, 0)
+    files.remove(DOCUMENT)
+    assert (topics(files), uncatalogued_topics(files)) == ([], [TOPIC])
+    for call in (read_catalog, check_topic, lambda *where: allocate_partition(*where, STREAM, "y")):
+        with pytest.raises(LogIncompleteError, match=r"catalog\.json does not exist, but the topic has partitions"):
+            call(files, TOPIC)
+    assert "does not exist" in verify_topic(files, TOPIC).problems[0]
+
+
+def test_a_partition_that_the_catalog_lost_is_reported_and_its_number_stays_taken(files, append) -> None:
+    append(2, 0)
+    files.remove(DOCUMENT)
+    files.update(DOCUMENT, lambda _content: {"format": 1, "stream": STREAM, "partitions": {}, "written": []})
+    with pytest.raises(LogIncompleteError, match="the catalog does not name this partition"):
+        check_topic(files, TOPIC)
+    assert partition_names(files, TOPIC) == ["0"]
+    assert allocate_partition(files, TOPIC, STREAM, "y") == 1
+
+
+def test_an_adoption_gives_a_new_partition_once(files, append) -> None:
+    append(2, 0)
+    planned = plan_adoption(files, TOPIC, [Lease("other", Checkpoint("7"))])
+    assert [adopt_into(files, TOPIC, STREAM, planned) for _ in range(2)] == [{"other": 1}, {}]
+    assert read_catalog(files, TOPIC).adopted == {1: "7"}
+
+
+# --- readers -----------------------------------------------------------------------------------------------
+
+
+def test_the_last_committed_offsets_of_each_reader_are_read(files) -> None:
+    allocate_partition(files, TOPIC, STREAM, SHARD)
+    for name, offsets, at in (("slow", {0: 5}, 1.5), ("fast", {1: 7}, 2.5), ("fast", {1: 8, 0: 9}, 3.5)):
+        commit_reader(files, TOPIC, name, offsets, at)
+    assert read_readers(files, TOPIC) == [ReaderCommit("fast", {0: 9, 1: 8}, 3.5), ReaderCommit("slow", {0: 5}, 1.5)]
+    assert [remove_reader(files, TOPIC, "slow") for _ in range(2)] == [True, False]
+    overwrite(files, f"{TOPIC}/readers/fast.json", b'{"format": 2, "offsets": {"0": 9}, "committed_at": 1}')
+    assert read_readers(files, TOPIC) == [ReaderCommit("fast", {}, None)]
+
+
+def test_a_reader_that_is_ahead_is_reported(files, append) -> None:
+    append(3, 0)
+    commit_reader(files, TOPIC, "r", {0: 4, 7: 1}, 1.5)
+    ahead = list(readers_ahead(files, TOPIC, read_catalog(files, TOPIC)))
+    assert [("0 ends at offset 3" in ahead[0]), ("7 ends at offset 0" in ahead[1])] == [True, True]
+
+
+# --- partitions --------------------------------------------------------------------------------------------
+
+
+def partition(files: LogFiles):
+    return partition_of(files, TOPIC, 0, read_catalog(files, TOPIC))
+
+
+def test_a_partition_without_records_has_no_end(files) -> None:
+    allocate_partition(files, TOPIC, STREAM, SHARD)
+    empty = partition(files)
+    assert (empty.has_records(), empty.start(), empty.end(), [*empty.files()], [*empty.findings()]) == (
+        False, 0, None, [], [],
+    )  # fmt: skip
+    check_topic(files, TOPIC)
+
+
+def values(parts: Iterator) -> list[tuple[int, bytes]]:
+    return [(row["offset"], row["value"]) for batch in parts for row in batch.to_pylist()]
+
+
+def test_records_are_read_by_their_offsets(files, append) -> None:
+    append(3, 0)
+    append(4, 3)
+    read = partition(files)
+    assert (read.has_records(), read.start(), read.end()) == (True, 0, 7)
+    expected = [(number, b"value-%d" % number) for number in range(7)]
+    assert values(read.parts(0, 7, allow_gaps=False)) == expected
+    assert values(read.parts(2, 5, allow_gaps=False)) == expected[2:5]
+    with pytest.raises(SegmentMissingError):
+        values(read.parts(5, 9, allow_gaps=False))
+    assert values(read.parts(5, 9, allow_gaps=True)) == expected[5:]
+    append(1, 7)
+    assert read.end() == 8
+    assert [(base, len(times)) for base, times in read.timestamps()] == [(0, 3), (3, 4), (7, 1)]
+
+
+def test_inspection_and_verification_see_the_same_records(files, append) -> None:
+    append(3, 0)
+    append(4, 3)
+    (state,) = inspect_topic(files, TOPIC).partitions
+    assert (state.shard_id, state.start, state.end, state.position) == (SHARD, 0, 7, str(FIRST + 6))
+    assert state.epoch == 2
+    found = verify_topic(files, TOPIC)
+    assert (found.records, found.segments, found.problems) == (7, 2, [])
+    assert [(one.start, one.end) for one in live_files(files, TOPIC)] == [(0, 3), (3, 7)]
+    assert sum(one.size for one in live_files(files, TOPIC)) == found.size
+
+
+def test_an_emptied_partition_is_reported(files, append) -> None:
+    append(3, 0)
+    if isinstance(files, DiskFiles):
+        next((files.root / TOPIC / "0").glob("*.arrow")).unlink()
+    else:
+        store = files._store
+        store.delete([one.key for one in store.keys(f"{TOPIC}/0/")])
+    with pytest.raises(LogIncompleteError, match="but records were committed to it"):
+        check_topic(files, TOPIC)
+    (problem,) = verify_topic(files, TOPIC).problems
+    assert problem == partition(files).emptied_message
+    assert [one.replaces for one in plan_adoption(files, TOPIC, [])] == [0]
