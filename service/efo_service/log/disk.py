@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from efo_service.log.catalog import check_topic_name
 from efo_service.log.fencing import read_epoch, removed_on_error
-from efo_service.log.files import Content, Fields, Listed, Owner, PartitionState
+from efo_service.log.files import Content, Fields, ListedFile, Owner, PartitionState
 from efo_service.log.segments import (
     MAX_LISTINGS,
     Segment,
@@ -296,13 +296,13 @@ class DiskPartition:
             epoch=read_epoch(self.directory),
         )
 
-    def files(self) -> Iterator[Listed]:
+    def files(self) -> Iterator[ListedFile]:
         """Yield the current segments, then the superseded ones."""
         current, superseded = split_superseded(all_segments(self.directory))
         for segments, is_superseded in ((current, False), (superseded, True)):
             for one in segments:
                 read = partial(self._content, one)
-                yield Listed(str(one.path), read, one.base, one.end, _size(one), is_superseded)
+                yield ListedFile(str(one.path), read, one.base, one.end, _size(one), is_superseded)
 
     def _content(self, segment: Segment) -> Content:
         batch, origin = read_segment(segment)

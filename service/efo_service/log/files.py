@@ -64,7 +64,7 @@ class Content(NamedTuple):
     size: int
 
 
-class Listed(NamedTuple):
+class ListedFile(NamedTuple):
     """A file of a partition. `name`: its path or URL.
 
     `read`: returns its content; raises SegmentGoneError if it was compacted or has expired since it was listed, and
@@ -153,7 +153,7 @@ class PartitionFiles(Protocol):
         """Return the state of the partition, without reading all of it."""
         ...
 
-    def files(self) -> Iterator[Listed]:
+    def files(self) -> Iterator[ListedFile]:
         """Yield the current files in the order of their offsets, then the superseded ones."""
         ...
 

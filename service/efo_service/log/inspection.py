@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from efo.model import Checkpoint
 from efo_service.log.catalog import partition_of, read_catalog
 from efo_service.log.consistency import emptied_messages, read_checked_catalog, readers_ahead
-from efo_service.log.files import Content, Listed, LogFiles, PartitionFiles, PartitionState
+from efo_service.log.files import Content, ListedFile, LogFiles, PartitionFiles, PartitionState
 from efo_service.log.reader_offsets import ReaderCommit, read_readers
 from efo_service.relay.errors import LogIncompleteError, SegmentGoneError, SinkError
 
@@ -178,7 +178,7 @@ class _Verifier:
                 self._found.problems += self._files.findings()
                 return
 
-    def _read(self, one: Listed) -> None:
+    def _read(self, one: ListedFile) -> None:
         if one.is_superseded:
             with suppress(SegmentGoneError):  # maintenance may remove it at any time
                 self._check(one, None)
@@ -195,7 +195,7 @@ class _Verifier:
             self._at = end
             self._last = self._last if content is None else content.last
 
-    def _check(self, one: Listed, last: Checkpoint | None) -> Content | None:
+    def _check(self, one: ListedFile, last: Checkpoint | None) -> Content | None:
         """Read a file after the position `last`, and add it to the result. Return None if it is damaged.
 
         Raises SegmentGoneError.
@@ -223,7 +223,7 @@ class _Verifier:
         self._on_segment(found)
         return content
 
-    def _problems(self, one: Listed, content: Content, last: Checkpoint | None) -> Iterator[str]:
+    def _problems(self, one: ListedFile, content: Content, last: Checkpoint | None) -> Iterator[str]:
         batch = content.batch
         if batch.column("offset").to_pylist() != list(range(content.base, content.end)):
             yield f"{one.name}: its offsets are not exactly {content.base} to {content.end - 1}"

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from efo_service.log.files import Content, Fields, Listed, Owner, PartitionState
+from efo_service.log.files import Content, Fields, ListedFile, Owner, PartitionState
 from efo_service.log.objects import keys
 from efo_service.log.objects.codec import checkpoint
 from efo_service.log.objects.documents import update
@@ -205,7 +205,7 @@ class ObjectPartition(Partition):
             epoch=head.epoch if newest is None else newest.epoch,
         )
 
-    def files(self) -> Iterator[Listed]:
+    def files(self) -> Iterator[ListedFile]:
         """Yield the segments that the head names, then the live commits."""
         if self.read_head() is None:
             return
@@ -213,9 +213,9 @@ class ObjectPartition(Partition):
         for segment in head.segments:
             name = f"{self._store.name}/{segment.key}"
             read = partial(self.read_segment, segment)
-            yield Listed(name, partial(_content, read), segment.base, segment.end, segment.size)
+            yield ListedFile(name, partial(_content, read), segment.base, segment.end, segment.size)
         for number in range(head.next, head.next if newest is None else newest.number + 1):
-            yield Listed(self.commit_name(number), partial(_content, partial(self.read_commit, number)))
+            yield ListedFile(self.commit_name(number), partial(_content, partial(self.read_commit, number)))
 
     def findings(self) -> Iterator[str]:
         """Yield the first number below the live commits that is free: a stalled writer could commit there.
