@@ -43,6 +43,7 @@ _PARTS: Final = ("parity", "kinesis", "many", "kill", "sink", "pipeline")
 _REPEATED: Final = "put twice"
 """A row of the part sink, which differs: how many records are in the stream twice."""
 _EXACT: Final = {
+    "kinesis": {f"kinesis: after expiry {number}": count for number, count in ((1, 187), (2, 192))},
     "many": {f"{QUERIES} queries in one application": 2 * QUERIES * EVENTS},
     "kill": {f"after a kill: {what}": EVENTS + _MORE for what in ("records", "different ones")},
     "sink": {
