@@ -154,7 +154,8 @@ def test_a_worker_that_lost_its_lease_by_force_checkpoints_nothing_more(program_
         await world.store.take(lease, "thief")
 
     world.beside.append(take)
-    program_of_each(world, reader, timeout=9)
+    settings = efo.ConsumerSettings(lease_scan_seconds=1.0, failover_seconds=600.0)  # the thief keeps the lease
+    program_of_each(world, reader, timeout=30, settings=settings)
     assert sorted(reader.got) == [0, 1]
     (lease,) = world.leases().values()
     assert (lease.owner, lease.checkpoint.is_sentinel) == ("thief", True)
