@@ -60,7 +60,8 @@ def last_release() -> str | None:
 
 def before_the_last_format() -> str:
     """Return the commit before the last change of a format. Raises subprocess.CalledProcessError without a history."""
-    last = _git("log", "-1", "--format=%H", "-G", r"^_?(VERSION|FORMAT): Final = [0-9]", "--", *FORMATS).strip()
+    changed = r"^_?([A-Z]+_)?(VERSION|FORMAT): Final = [0-9]"
+    last = _git("log", "-1", "--format=%H", "-G", changed, "--", *FORMATS).strip()
     return _git("rev-parse", f"{last}^").strip()
 
 
