@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Final
 
 import trio
@@ -50,25 +48,6 @@ class ConnectionPool:
         async with trio.open_nursery() as self._nursery:
             task_status.started()
             await trio.sleep_forever()
-
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        """Run until the block is left: clean-up in the block that is shielded can still call if the block is cancelled.
-
-        Raises an exception of the block in a group.
-        """
-        scope = trio.CancelScope(shield=True)
-
-        async def run(*, task_status: trio.TaskStatus[None]) -> None:
-            with scope:
-                await self.run(task_status)
-
-        async with trio.open_nursery() as nursery:
-            await nursery.start(run)
-            try:
-                yield
-            finally:
-                scope.cancel()
 
     async def open(self, headers: Headers, body: bytes) -> ResponseStream:
         """Send a request on one of the connections. Raises TransportError."""

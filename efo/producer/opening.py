@@ -8,7 +8,7 @@ connections (pool)      outermost: open until the last request has ended
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any, TypeVar, Unpack, overload
 
@@ -32,6 +32,7 @@ from efo.producer.dispatcher import Dispatcher
 from efo.producer.producer import Producer, Serializer
 from efo.producer.settings import ProducerSettings, impossible_with_auto
 from efo.producer.shard_map import ShardMap
+from efo.shielded import running
 from efo.telemetry.log import LoggingObserver
 
 T = TypeVar("T")
@@ -145,24 +146,16 @@ async def _open(
         )
         observer(ProducerOpened(producer))
         with collapse_groups():
-            async with trio.open_nursery() as connections:
-                connected = trio.CancelScope(shield=True)
-                await connections.start(_within, connected, pool.run)
-                try:
-                    async with _sending(producer, dispatcher, settings.close_timeout_seconds):
-                        yield producer
-                finally:
-                    connected.cancel()
+            async with running(pool.run), _sending(producer, dispatcher, settings.close_timeout_seconds):
+                yield producer
         producer.check_delivered()
 
 
 @asynccontextmanager
 async def _sending(producer: Producer[Any], dispatcher: Dispatcher, close_timeout: float) -> AsyncIterator[None]:
     """Run the dispatcher for a block, and then until everything is sent; give up what cannot be."""
-    running = trio.CancelScope(shield=True)
     try:
-        async with trio.open_nursery() as nursery:
-            await nursery.start(_within, running, dispatcher.run)
+        async with running(dispatcher.run):
             try:
                 yield
                 producer.close()
@@ -172,20 +165,8 @@ async def _sending(producer: Producer[Any], dispatcher: Dispatcher, close_timeou
                 with trio.CancelScope(shield=True, deadline=trio.current_time() + close_timeout):
                     await producer.flush()
                 raise
-            finally:
-                running.cancel()
     finally:
         dispatcher.abandon(ProducerClosedError("the producer was closed before the record was stored"))
-
-
-async def _within(
-    scope: trio.CancelScope,
-    run: Callable[..., Awaitable[None]],
-    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
-) -> None:
-    """Run a part in a scope of its own, which is shielded: a cancelled block still sends what it has put."""
-    with scope:
-        await run(task_status=task_status)
 
 
 async def _describe(kinesis: KinesisClient, control_plane: ControlPlane) -> tuple[StreamDescription, Sequence[Shard]]:

@@ -27,6 +27,7 @@ from efo.kinesis.aws.signer import Signer
 from efo.kinesis.client import KinesisClient, StreamLocation
 from efo.kinesis.connection_pool import ConnectionPool
 from efo.kinesis.service_call import ServiceCaller
+from efo.shielded import running
 
 
 def endpoint_of(stream: str, **where: Unpack[StreamLocation]) -> Endpoint:
@@ -94,7 +95,7 @@ async def open_kinesis(
     lazy = open_aiobotocore(source, clock, {**where, **found})
     with collapse_groups():
         pool = ConnectionPool(connector.connect, address=endpoint.authority)
-        async with lazy as aiobotocore, pool.running():
+        async with lazy as aiobotocore, running(pool.run):
             signer = Signer(source, clock, f"{endpoint.url}/", endpoint.region)
             caller = ServiceCaller(
                 pool, sign=signer.sign, authority=endpoint.authority, scheme=endpoint.scheme, correct=correct
