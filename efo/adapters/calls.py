@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from contextvars import Context, ContextVar, copy_context
-from typing import Any, NoReturn, ParamSpec, TypeVar, cast
+from typing import Any, Final, NoReturn, ParamSpec, TypeVar, cast
 
 import trio
 
@@ -18,6 +18,8 @@ from efo.errors import EfoError, HandlerError
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+ENDED: Final = "it is closed: use it within its `with` block, before `timeout=` or an error ends it"
 
 
 class Call:
@@ -131,7 +133,7 @@ class ApplicationSide(ABC):
         try:
             return trio.from_thread.run_sync(self._after_posts, function, args, trio_token=self.token)
         except trio.RunFinishedError:
-            raise EfoError("it is closed already: use it within its `with` block") from None
+            raise EfoError(ENDED) from None
 
     def call_or_closed(self, function: Callable[..., T], *args: Any) -> T:
         """Call a function in the trio thread, or here if that thread has ended. Raises ForkedError."""

@@ -16,7 +16,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import trio
 
-from efo.adapters.calls import SIDE, ApplicationSide
+from efo.adapters.calls import ENDED, SIDE, ApplicationSide
 from efo.adapters.mailbox import TrioMailbox
 from efo.adapters.process_end import end_in_child, watch
 from efo.errors import EfoError
@@ -119,7 +119,7 @@ class Engine(Generic[O]):
             self.side.trio_side.post(self._start_run, run, function, args)
         except trio.RunFinishedError:
             self._runs.discard(run)
-            raise EfoError("it is closed already: use it within its `with` block") from None
+            raise EfoError(ENDED) from None
 
     def post(self, function: Callable[..., object], *args: Any) -> None:
         """Call a function in the trio thread soon, in order. No effect if the thread has ended."""

@@ -93,7 +93,8 @@ async def test_lease_creation_that_fails_at_any_point_is_completed_by_the_next_r
             with trio.move_on_after(100) as waiting:  # it is an outage: the process is stopped meanwhile
                 await consumer.run(read_nothing)
         assert waiting.cancelled_caught
-        assert sorted(await leases(store)) == sorted(fake.open_shards(STREAM))[:count]
+        # Creations run at the same time: one that fails may come before others of its batch.
+        assert len(await leases(store)) <= count
         store.left = float("inf")
         async with open_worker(fake.kinesis(STREAM), store, SETTINGS) as consumer:
             with trio.move_on_after(1):

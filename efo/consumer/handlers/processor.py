@@ -173,7 +173,9 @@ class ProcessorReader:
 
     @property
     def _name(self) -> str:
-        package = self.processor_type.__module__.removesuffix(".processor").removesuffix(".consumer.handlers")
+        # Of the surface that exports it: efo, efo.aio or efo.sync.
+        module = self.processor_type.__module__
+        package = next((one for one in ("efo.aio", "efo.sync") if module.startswith(f"{one}.")), "efo")
         return f"{package}.RecordProcessor"
 
     def _check(self, kind: type) -> None:

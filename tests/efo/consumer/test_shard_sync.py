@@ -104,7 +104,7 @@ async def test_workers_that_start_together_create_the_leases_together(autojump_c
                 await stack.enter_async_context(open_reader(fake, store, [], [], worker_id=f"worker-{number}"))
             await trio.sleep(2)
             assert len(store.rows()) == 400
-            assert store.created.total() < 2 * 400
+            assert store.created.total() < 3 * 400  # 8 * 400 if each wrote them all
 
 
 async def keys(store: MemoryLeaseStore) -> set[str]:

@@ -44,10 +44,11 @@ def allowed(service, *names):
 
 def called_operations(path):
     """Return the operations that a module calls by the names of AWS."""
+    calls = {"call", "_call", "_call_about_stream"}
     tree = ast.parse(path.read_text())
     names = set()
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in {"call", "_call"}:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in calls:
             names |= {one.value for one in node.args[:1] if isinstance(one, ast.Constant)}
     return {name.title().replace("_", "") for name in names}
 
