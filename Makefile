@@ -49,7 +49,7 @@ proofs: $(READY) ## List how efo is proven: each proof is a target of its own (m
 	@$(BIN)/python -m proofs $(ARGS)
 
 # Sphinx, which `test` does not need. The site needs nothing from elsewhere: build/site/index.html.
-docs: $(READY) .tools/docs/.ready ## Run every example of the documentation, and build its site (ARGS="--no-run")
+docs: $(READY) .tools/docs/.ready .tools/readers/.ready ## Run every example of the documentation, and build its site (ARGS="--no-run")
 	@$(BIN)/python -m tools.docs --sphinx .tools/docs/bin/python $(ARGS)
 
 lint: $(READY) ## Check style, formatting, types, import contracts and declared dependencies
