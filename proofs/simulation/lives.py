@@ -307,6 +307,7 @@ class ExpiringStream:
         self._hours = random.choice((0.1, 0.2))
         self._put_at: dict[bytes, tuple[str, float]] = {}
         self._is_quiet = random.random() < 0.3
+        self._unread_seconds = 0.0
 
     @property
     def _retention(self) -> float:
@@ -356,7 +357,8 @@ class ExpiringStream:
             case "stop":
                 seconds = retention * random.uniform(0.2, 2.5)
                 await trio.sleep(seconds)
-                return seconds > retention - 3 * _IDLE
+                self._unread_seconds += seconds  # one stop may follow another
+                return self._unread_seconds > retention - 3 * _IDLE
             case "slow":
                 app.pace = retention * random.uniform(0.2, 1.5)
                 await self._reading(app, retention * random.uniform(1.0, 2.0))
@@ -375,6 +377,7 @@ class ExpiringStream:
         return False
 
     async def _reading(self, app: Application, seconds: float) -> None:
+        self._unread_seconds = 0.0
         async with trio.open_nursery() as nursery:
             app.start(nursery, 1)
             await trio.sleep(seconds)

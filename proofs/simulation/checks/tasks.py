@@ -66,8 +66,10 @@ class Tasks:
         task.closed_at, task.error = now, line.error
         books.closed[key] = task
         shard = books.shards[line.shard]
-        # The last save of an interrupted task has little time (rule R14): a slow store may use it up.
-        task.save_failed |= line.error is not None and now - task.store_failed_at <= LAST_SAVE_TIMEOUT
+        # The last save and the release of an interrupted task have little time (rule R14): a slow store may use it up.
+        is_cut = line.error is not None and now - task.store_failed_at <= LAST_SAVE_TIMEOUT
+        task.save_failed |= is_cut
+        shard.is_abandoned |= is_cut and shard.holding_process == line.worker
         if line.is_finished and shard.checkpoint != Checkpoint.SHARD_END:
             books.report(f"{line.worker} reports {line.shard} as finished, but its checkpoint is {shard.checkpoint}")
         if task.lost_reason is None and not task.save_failed and not _covers(shard, task.acked_to):

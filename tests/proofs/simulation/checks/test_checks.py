@@ -399,6 +399,14 @@ def test_a_stop_that_had_time_to_save_must_save_the_last_ack(pause: int, error: 
     assert "a stops reading parent with ('k', 2) acked" in "".join(checks.problems)
 
 
+@pytest.mark.parametrize(("pause", "count"), [(0, 0), (5, 1)])
+def test_an_interrupted_task_keeps_its_lease_only_if_a_slow_store_used_its_time(pause: int, count: int) -> None:
+    end = Closed("a", P, is_finished=False, error="HandlerError")
+    story = [*FIRST, StoreFailed("a"), *[StoreFailed("nobody")] * pause, end]
+    problems = [problem for problem in check(story).problems if "a still holds its lease" in problem]
+    assert len(problems) == count
+
+
 def test_duplicates_of_records_that_were_acked_long_before_a_crash_are_a_problem() -> None:
     pause: list[Line] = [StoreFailed("nobody")] * 50
     checks = check([*FIRST, *pause, Crashed("a", "a"), *SECOND], max_save_delay=5.0)
