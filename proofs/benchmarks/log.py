@@ -20,6 +20,7 @@ from pathlib import Path
 from efo.model import Record
 from efo_service.log.columns.arrow import record_batch
 from efo_service.log.columns.layout import columns_of
+from efo_service.log.disk import DiskFiles
 from efo_service.log.partition_writer import open_partition
 from efo_service.log.segments import list_segments, read_segment
 from efo_service.relay.mapping import RecordMapping
@@ -47,13 +48,13 @@ def timed(work: Callable[[], object]) -> tuple[float, float]:
 
 def measure_commits(root: Path, group: int) -> dict[str, float]:
     """Measure commits: columns, checksum, fdatasync, rename, fsync. Compare their median with a plain durable write."""
-    writer = open_partition(root / "log", f"g{group}", "s", "shard", time.time)
+    writer = open_partition(DiskFiles(root / "log"), f"g{group}", "s", "shard", time.time)
     count = max(20, min(200, 200_000 // group))
     walls, cpus, sizes, plain = [], [], [], []
     for index in range(-5, count):  # the first five are for warm-up
         records = make_records(group, (index + 5) * group)
         wall, cpu = timed(partial(writer.append, records))
-        size = list_segments(writer.directory)[-1].path.stat().st_size
+        size = list_segments(root / "log" / f"g{group}" / "0")[-1].path.stat().st_size
         if index >= 0:
             walls.append(wall)
             cpus.append(cpu)
@@ -132,7 +133,7 @@ def main() -> None:
         result: dict[str, object] = {"cores": os.cpu_count(), "record_bytes": 200}
         result["commit"] = [measure_commits(root, group) for group in GROUPS]
         result["schema"] = schema_cost()
-        writer = open_partition(root / "log", "orders", "orders", "shardId-000000000000", time.time)
+        writer = open_partition(DiskFiles(root / "log"), "orders", "orders", "shardId-000000000000", time.time)
         for start in range(0, arguments.records, 10_000):
             writer.append(make_records(min(10_000, arguments.records - start), start))
         writer.close()

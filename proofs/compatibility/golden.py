@@ -111,7 +111,13 @@ def _record(number: int, *, sub: int = 0, **fields: object) -> Record:
 def _append(root: Path, shard_id: str, *commits: list[Record]) -> None:
     seconds = count()
     writer = open_partition(
-        root, STREAM, STREAM, shard_id, lambda: _TIME + next(seconds), from_tags, checkpoint=Checkpoint.TRIM_HORIZON
+        DiskFiles(root),
+        STREAM,
+        STREAM,
+        shard_id,
+        lambda: _TIME + next(seconds),
+        from_tags,
+        checkpoint=Checkpoint.TRIM_HORIZON,
     )
     for records in commits:
         writer.append(records)

@@ -84,7 +84,7 @@ def _log(directory: Path) -> Iterator[str | None]:
         ends = (partition.start, partition.end) if rows else (0, 0)
         first, last = (rows[0]["offset"], rows[-1]["offset"] + 1) if rows else (0, 0)
         yield _same(f"the offsets of partition {partition.partition}", ends, (first, last))
-        writer = open_partition(root, STREAM, STREAM, partition.shard_id, lambda: 0.0)
+        writer = open_partition(DiskFiles(root), STREAM, STREAM, partition.shard_id, lambda: 0.0)
         headers = dict(rows[-1]["headers"]) if rows else {}
         position = Checkpoint(headers["kinesis.sequence"], int(headers["kinesis.sub_sequence"])) if rows else None
         yield _same(f"the position of partition {partition.partition}", (writer.position, writer.end), (position, last))

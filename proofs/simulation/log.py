@@ -111,7 +111,11 @@ class WorkerLog:
         self._crash = crash
         self._view = DiskView(log.disk, self._report)
         self.sink = LogSink(
-            self._view.root, TOPIC, clock=log.clock, lock_timeout=lock_timeout, run_blocking=self._run_blocking
+            DiskFiles(self._view.root),
+            TOPIC,
+            clock=log.clock,
+            lock_timeout=lock_timeout,
+            run_blocking=self._run_blocking,
         )
         rules = RetentionRules(seconds=log.plan.retention)
         self._maintenance = LogMaintenance(self._view.root, TOPIC, rules, grace=log.plan.grace, fan_in=log.plan.fan_in)

@@ -90,7 +90,7 @@ class RottingLog:
             for n in range(self.rng.randint(1, 8))
         ]
         checkpoint = checkpoint_of(held[-1]) if held else Checkpoint.TRIM_HORIZON
-        writer = open_partition(self.root, TOPIC, STREAM, shard, lambda: NOW, checkpoint=checkpoint)
+        writer = open_partition(DiskFiles(self.root), TOPIC, STREAM, shard, lambda: NOW, checkpoint=checkpoint)
         try:
             if writer.position != (checkpoint if held else None):
                 self._report(f"the writer of {shard} continues after {writer.position}, not after {checkpoint}")

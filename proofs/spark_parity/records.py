@@ -10,6 +10,7 @@ from typing import Any, Final
 from confluent_kafka import Producer
 
 from efo.model import Record
+from efo_service.log.disk import DiskFiles
 from efo_service.log.partition_writer import open_partition
 from efo_service.log.segments import list_segments, read_segment
 from proofs.spark_parity.cases import BEGAN, RECORDS, STEP, TOPIC
@@ -27,7 +28,7 @@ def write_log(root: Path) -> None:
 
 def append(root: Path, partition: int, records: list[Record]) -> None:
     """Write records to a partition of the log."""
-    writer = open_partition(root, TOPIC, TOPIC, f"shardId-{partition:012}", time.time)
+    writer = open_partition(DiskFiles(root), TOPIC, TOPIC, f"shardId-{partition:012}", time.time)
     for start in range(0, len(records), 64):
         writer.append(records[start : start + 64])
     writer.close()

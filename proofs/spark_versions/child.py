@@ -19,6 +19,7 @@ from efo.errors import EfoError
 from efo.model import Record
 from efo.testing import FakeKinesisThread, FakeSettings
 from efo.testing.state.retention import trim
+from efo_service.log.disk import DiskFiles
 from efo_service.log.partition_writer import open_partition
 from efo_service.spark.pipeline.pipeline import run_pipeline
 from efo_service.spark.pipeline.settings import PipelineSettings
@@ -162,7 +163,7 @@ def _kinesis_run(
 
 def write_events(root: Path, start: int = 0, count: int = EVENTS, *, shard: int = 0, age: float = 0.0) -> None:
     """Append JSON values to the topic events. `age`: how many seconds ago they arrived."""
-    writer = open_partition(root, "events", "events", f"shardId-{shard:012}", time.time)
+    writer = open_partition(DiskFiles(root), "events", "events", f"shardId-{shard:012}", time.time)
     for first in range(start, start + count, 20):
         numbers = range(first, min(first + 20, start + count))
         writer.append([Record(str(1 + n), time.time() - age, b'{"id": %d}' % n, f"key-{n % 7}") for n in numbers])

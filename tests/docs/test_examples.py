@@ -19,6 +19,7 @@ import efo
 from efo.model import Record
 from efo.testing.faults.file import load_faults
 from efo_service.config.loading import load_all
+from efo_service.log.disk import DiskFiles
 from efo_service.log.partition_writer import open_partition
 from efo_service.spark.session import spark_session
 from proofs.e2e.kafka.broker import CONNECTOR
@@ -126,7 +127,7 @@ async def test_the_program_beside_dynamodb_ends_well(example, servers, monkeypat
 
 def write_log(directory):
     """Write a log of the topic `orders`."""
-    writer = open_partition(directory / "var" / "log", "orders", "orders", "shardId-000000000000", time.time)
+    writer = open_partition(DiskFiles(directory / "var" / "log"), "orders", "orders", "shardId-000000000000", time.time)
     writer.append([Record("1", time.time(), b"an order", "customer-1")])
     writer.close()
 

@@ -18,6 +18,7 @@ from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 
 from efo.model import Record
+from efo_service.log.disk import DiskFiles
 from efo_service.log.partition_writer import open_partition
 from efo_service.log.segments import list_segments, read_segment
 from efo_service.spark.session import spark_session
@@ -96,7 +97,7 @@ def write_log(log: Path, records: int) -> None:
     data = os.urandom(RECORD_BYTES)
     for partition in range(PARTITIONS):
         shard = f"shardId-{partition:012}"
-        writer = open_partition(log, TOPIC, TOPIC, shard, time.time)
+        writer = open_partition(DiskFiles(log), TOPIC, TOPIC, shard, time.time)
         for start in range(0, records // PARTITIONS, COMMIT_RECORDS):
             end = min(start + COMMIT_RECORDS, records // PARTITIONS)
             writer.append(

@@ -22,6 +22,7 @@ from pyarrow import ipc
 
 from efo.model import Record
 from efo_service.exit_codes import Exit
+from efo_service.log.disk import DiskFiles
 from efo_service.log.maintenance import LogMaintenance
 from efo_service.log.partition_writer import open_partition
 from efo_service.log.retention import RetentionRules
@@ -91,7 +92,9 @@ def _growing(root: Path) -> Iterator[list[int]]:
 
     The value of a record is its offset. Superseded segments are removed in the pass after their compaction.
     """
-    writers = [open_partition(root, _TOPIC, _TOPIC, f"shardId-{number:012}", time.time) for number in range(_SHARDS)]
+    writers = [
+        open_partition(DiskFiles(root), _TOPIC, _TOPIC, f"shardId-{number:012}", time.time) for number in range(_SHARDS)
+    ]
     ends = [0] * _SHARDS
     compacted, is_over, failures = [0], threading.Event(), list[BaseException]()
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import fastavro
 
 from efo.model import Record
+from efo_service.log.disk import DiskFiles
 from efo_service.log.partition_writer import open_partition
 from efo_service.relay.kafka.options import KafkaOptions
 from efo_service.spark.errors import SparkError
@@ -60,7 +61,7 @@ class Topic:
         """Append records."""
         first = self._records
         self._records += len(values)
-        writer = open_partition(self.root, self.name, self.name, _SHARD, time.time)
+        writer = open_partition(DiskFiles(self.root), self.name, self.name, _SHARD, time.time)
         writer.append([Record(str(10**20 + first + n), _STARTED + first + n, v, "key") for n, v in enumerate(values)])
         writer.close()
         if self.servers:

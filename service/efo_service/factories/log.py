@@ -48,7 +48,8 @@ async def open_log(
     root = settings.relay.log_root
     if not isinstance(root, Path):
         raise TypeError(f"{root} is not a directory")
-    await trio.to_thread.run_sync(check_topic, DiskFiles(root), topic)
+    files = DiskFiles(root)
+    await trio.to_thread.run_sync(check_topic, files, topic)
     maintenance = LogMaintenance(root, topic, retention_rules(settings.relay))
 
     state = LogState(str(root / topic), topic, retention_rules(settings.relay))
@@ -60,7 +61,7 @@ async def open_log(
         return maintenance.run(time.time(), check_cancelled)
 
     async with maintained(run_pass, state, topic, settings.relay.maintenance_interval):
-        sink = LogSink(root, topic, lock_timeout=lock_timeout, extract=extract)
+        sink = LogSink(files, topic, lock_timeout=lock_timeout, extract=extract)
         retries = replace(RETRIES, seconds=settings.relay.longest_retry)
         yield Destination(sink, retries, reports, problems=state.problems)
 

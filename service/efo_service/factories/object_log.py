@@ -19,7 +19,7 @@ from efo_service.log.consistency import check_topic
 from efo_service.log.objects import keys
 from efo_service.log.objects.files import ObjectFiles
 from efo_service.log.objects.maintenance import ObjectLogMaintenance
-from efo_service.log.objects.sink import ObjectLogSink
+from efo_service.log.sink import LogSink
 from efo_service.log.state import LogState
 from efo_service.relay import doubt
 from efo_service.relay.destination import Destination, SinkReports, SinkRetries, repeated
@@ -53,7 +53,8 @@ async def open_object_log(
     # It looks for credentials: in files, by processes and by requests.
     opened = await trio.to_thread.run_sync(open_store, url)
     store: Store = RepeatingStore(MeasuredStore(opened, meter_provider, check_topic_name(topic)))
-    checking = partial(_check, store, url, topic, settings.kinesis.stream_name)
+    files = ObjectFiles(store)
+    checking = partial(_check, store, files, url, topic, settings.kinesis.stream_name)
     retries = replace(RETRIES, seconds=settings.relay.longest_retry)
     at_start = replace(retries, initial=_INTERVAL, limit=_INTERVAL, jitter=0.0)
     found = await repeated(partial(trio.to_thread.run_sync, checking), at_start, reports)
@@ -67,11 +68,11 @@ async def open_object_log(
     state = LogState(f"{url}/{topic}", topic, retention_rules(settings.relay))
     state.measure(meter_provider)
     async with maintained(maintenance.run, state, topic, settings.relay.maintenance_interval):
-        sink = ObjectLogSink(store, topic, extract=extract)
+        sink = LogSink(files, topic, extract=extract)
         yield Destination(sink, retries, reports, problems=state.problems)
 
 
-def _check(store: Store, url: StoreUrl, topic: str, stream: str) -> StoreProbe:
+def _check(store: Store, files: ObjectFiles, url: StoreUrl, topic: str, stream: str) -> StoreProbe:
     found = probe(store, keys.PROBES, has_generations=url.scheme == "gs")
-    check_topic(ObjectFiles(store), topic, stream)
+    check_topic(files, topic, stream)
     return found

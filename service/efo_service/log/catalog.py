@@ -271,7 +271,7 @@ def partition_names(files: LogFiles, topic: str) -> list[str]:
 
 
 def partition_of(files: LogFiles, topic: str, number: int, catalog: Catalog) -> PartitionFiles:
-    """Return a partition of the catalog, to read."""
+    """Return a partition of the catalog."""
     return files.partition(topic, number, (catalog.stream, catalog.shards[number]))
 
 

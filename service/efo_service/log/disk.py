@@ -12,33 +12,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from efo_service.log.catalog import check_topic_name
-from efo_service.log.fencing import read_epoch, removed_on_error
-from efo_service.log.files import Content, Fields, ListedFile, Owner, PartitionState
-from efo_service.log.segments import (
-    MAX_LISTINGS,
-    Segment,
-    all_segments,
-    check_owner,
-    has_segments,
-    last_segment,
-    list_segments,
-    read_origin,
-    read_parts,
-    read_segment,
-    read_timestamps,
-    split_superseded,
-)
-from efo_service.relay.errors import LogOwnerError, SegmentGoneError, SinkError, SinkLockedError, os_errors
+from efo_service.log.disk_partition import DiskPartition, lock_for_writing
+from efo_service.log.fencing import removed_on_error
+from efo_service.log.files import Fields, Owner
+from efo_service.log.segments import has_segments, last_segment, read_origin
+from efo_service.relay.errors import SinkError, os_errors
 from efo_service.relay.files import read_regular
 from efo_service.relay.storage import lock, names, sync, sync_directory
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 @dataclass(frozen=True)
@@ -62,6 +45,16 @@ class DiskFiles:
     def has_costly_listings(self) -> bool:
         """A listing of a directory costs nothing."""
         return False
+
+    @property
+    def parallel_commits(self) -> int:
+        """Enough to keep a disk busy, few enough to leave it responsive."""
+        return 8
+
+    @property
+    def bytes_in_loop(self) -> int:
+        """As many as are laid out in some milliseconds. See LogFiles."""
+        return 16 * 1024 * 1024
 
     # --- documents -----------------------------------------------------------------------------------------
 
@@ -131,7 +124,7 @@ class DiskFiles:
     # --- partitions ----------------------------------------------------------------------------------------
 
     def partition(self, topic: str, number: int, owner: Owner) -> DiskPartition:
-        """Return a partition, to read."""
+        """Return a partition."""
         return DiskPartition(self.root / topic / str(number), number, owner, self.mapped)
 
     def uncatalogued(self, topic: str, folder: str, partitions: Mapping[str, int]) -> str | None:
@@ -179,13 +172,9 @@ class DiskFiles:
         with ExitStack() as locks:
             for number in partitions:
                 directory = self.root / topic / str(number)
-                if not directory.exists():
-                    continue
-                with os_errors("open", directory):
-                    try:
-                        locks.enter_context(lock(directory / "writer.lock", wait=False))
-                    except BlockingIOError as error:
-                        raise SinkLockedError(f"{directory} is open in a writer: stop the relay first") from error
+                if directory.exists():
+                    in_use = f"{directory} is open in a writer: stop the relay first"
+                    locks.enter_context(lock_for_writing(directory, in_use))
             yield
 
 
@@ -197,145 +186,6 @@ def _shard_of(directory: Path) -> str | None:
     return None
 
 
-_NO_EPOCH = (
-    "{} has segments, but no valid file epoch, which is older than each of them: a copy was restored in part. Compare"
-    " it with the copy; the relay writes the file again when it opens the partition"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class DiskPartition:
-    """A partition in a directory; implements PartitionFiles.
-
-    A reader needs no lock: what it has listed may be compacted meanwhile, and then it lists again.
-    """
-
-    directory: Path
-    number: int
-    owner: Owner
-    mapped: bool = False
-
-    @property
-    def name(self) -> str:
-        """The directory."""
-        return str(self.directory)
-
-    @property
-    def emptied_message(self) -> str:
-        """The message for a directory without segments that had records."""
-        return emptied_message(self.directory)
-
-    def has_records(self) -> bool:
-        """Return whether there is any segment, whatever its name."""
-        return has_segments(self.directory)
-
-    def start(self) -> int:
-        """Return the offset of the oldest record."""
-        segments = list_segments(self.directory)
-        return segments[0].base if segments else 0
-
-    def end(self) -> int | None:
-        """Return the offset after the newest record."""
-        last = last_segment(self.directory)
-        return None if last is None else last.end
-
-    def parts(self, start: int, end: int, *, allow_gaps: bool) -> Iterator[pa.RecordBatch]:
-        """Yield the records of a range of offsets."""
-        for _, batch in read_parts(self.directory, start, end, self.owner, allow_gaps=allow_gaps, mapped=self.mapped):
-            yield batch
-
-    def timestamps(self) -> Iterator[tuple[int, pa.Array]]:
-        """Yield the arrival times: of each segment this column alone, without its checksum."""
-        for listing in range(1, MAX_LISTINGS + 1):
-            try:
-                for segment in list_segments(self.directory):
-                    times, origin = read_timestamps(segment)
-                    check_owner(segment, origin, self.owner)
-                    yield segment.base, times
-            except SegmentGoneError:
-                if listing == MAX_LISTINGS:
-                    raise
-            else:
-                return
-
-    def check(self) -> None:
-        """Raise LogOwnerError if the directory was moved. Damage is left to those who read the whole segment."""
-        try:
-            if (segment := last_segment(self.directory)) is not None:
-                try:
-                    check_owner(segment, read_origin(segment), self.owner)
-                except LogOwnerError:
-                    read_segment(segment)  # damage may name another owner
-                    raise
-        except LogOwnerError:
-            raise
-        except SinkError:
-            return
-
-    def state(self) -> PartitionState:
-        """Return the state of the partition. Raises SegmentGoneError after MAX_LISTINGS listings."""
-        for _ in range(MAX_LISTINGS - 1):
-            with suppress(SegmentGoneError):
-                return self._state()
-        return self._state()
-
-    def _state(self) -> PartitionState:
-        current, superseded = split_superseded(all_segments(self.directory))
-        newest = read_origin(current[-1]) if current else None
-        return PartitionState(
-            partition=self.number,
-            shard_id=self.owner[1],
-            segments=len(current),
-            replaced=len(superseded),
-            size=sum(_size(segment) for segment in (*current, *superseded)),
-            start=current[0].base if current else 0,
-            end=current[-1].end if current else 0,
-            position=str(newest.last) if newest else None,
-            oldest_commit=read_origin(current[0]).committed_at if current else None,
-            newest_commit=newest.committed_at if newest else None,
-            epoch=read_epoch(self.directory),
-        )
-
-    def files(self) -> Iterator[ListedFile]:
-        """Yield the current segments, then the superseded ones."""
-        current, superseded = split_superseded(all_segments(self.directory))
-        for segments, is_superseded in ((current, False), (superseded, True)):
-            for one in segments:
-                read = partial(self._content, one)
-                yield ListedFile(str(one.path), read, one.base, one.end, _size(one), is_superseded)
-
-    def _content(self, segment: Segment) -> Content:
-        batch, origin = read_segment(segment)
-        check_owner(segment, origin, self.owner)
-        return Content(segment.base, segment.end, origin.first, origin.last, batch, _size(segment))
-
-    def findings(self) -> Iterator[str]:
-        """Yield segments with the same offsets, and a lost epoch."""
-        current, _ = split_superseded(all_segments(self.directory))
-        for before, after in pairwise(current):
-            if after.base < before.end:
-                yield f"{after.path} and {before.path} have the same offsets: one of them was copied here, move it away"
-        if current and not read_epoch(self.directory):
-            yield _NO_EPOCH.format(self.directory)
-
-
 def topic_directory(root: Path, topic: str) -> Path:
     """Return the directory of a topic. Raises ConfigurationError if the topic's name is invalid."""
     return root / check_topic_name(topic)
-
-
-def emptied_message(directory: Path) -> str:
-    """Return the message for the directory of a partition without segments that had records."""
-    return (
-        f"{directory} has no segment, but records were committed to it: restore"
-        " its segments from a copy. Without a copy, stop the relay and run `efo log adopt`: the shard then continues"
-        " in a new partition"
-    )
-
-
-def _size(segment: Segment) -> int:
-    with os_errors("look at", segment.path):
-        try:
-            return segment.path.stat().st_size
-        except FileNotFoundError:  # removed since it was listed
-            return 0

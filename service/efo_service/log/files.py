@@ -112,8 +112,41 @@ class Documents(Protocol):
         ...
 
 
+class Appender(Protocol):
+    """A partition that is open for writing. Only one thread at a time uses it."""
+
+    @property
+    def position(self) -> Checkpoint | None:
+        """The Kinesis position of the last durable record (rule R12), None if there is none."""
+        ...
+
+    @property
+    def end(self) -> int:
+        """The offset of the next record."""
+        ...
+
+    def lay_out(self, batch: pa.RecordBatch, first: Checkpoint, last: Checkpoint, now: float) -> Any:
+        """Return the next commit for `append`, without I/O.
+
+        `batch`: records from `end` on. `first`, `last`: their Kinesis positions. `now`: seconds since the epoch.
+        """
+        ...
+
+    def append(self, laid_out: Any) -> None:
+        """Make a commit durable, records and position in one step.
+
+        After an error whose `reopens` is false, call it again with the same commit: it is then made once, also if the
+        first call has made it. Raises SinkFencedError if another writer has opened the partition since, and SinkError.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release the partition."""
+        ...
+
+
 class PartitionFiles(Protocol):
-    """The files of one partition, to read. All methods raise SinkError and its kinds."""
+    """The files of one partition. All methods raise SinkError and its kinds."""
 
     @property
     def name(self) -> str:
@@ -161,6 +194,16 @@ class PartitionFiles(Protocol):
         """Yield what is wrong with the files beside their contents, in messages."""
         ...
 
+    def open(self, clock: Callable[[], float], check_cancelled: Callable[[], object], *, was_written: bool) -> Appender:
+        """Open the partition for writing: fence all earlier writers, and recover, with every byte of the newest file.
+
+        `clock`: seconds since the epoch. `check_cancelled` is called before others are fenced, and may raise: who has
+        lost the shard must not fence its next owner. `was_written`: whether the catalog says that it has records.
+        Raises LogIncompleteError if it had and has none, SinkLockedError if another writer has it open,
+        SegmentCorruptError, LogOwnerError, LogVersionError and others.
+        """
+        ...
+
 
 class LogFiles(Documents, Protocol):
     """A log: its documents and its partitions. Its implementations can be pickled, for Spark's executors."""
@@ -180,12 +223,25 @@ class LogFiles(Documents, Protocol):
         """Whether a listing costs money: a request."""
         ...
 
+    @property
+    def parallel_commits(self) -> int:
+        """How many shards may commit at once."""
+        ...
+
+    @property
+    def bytes_in_loop(self) -> int:
+        """A commit of up to so many bytes is laid out by the event loop, a larger one in a thread.
+
+        In a thread, which needs the interpreter's lock for it, it slows the reading down by more than it takes.
+        """
+        ...
+
     def folders(self, folder: str) -> list[str]:
         """Return the names of what may be a folder in a folder ('' is the root); none if it does not exist."""
         ...
 
     def partition(self, topic: str, number: int, owner: Owner) -> PartitionFiles:
-        """Return a partition, to read."""
+        """Return a partition."""
         ...
 
     def uncatalogued(self, topic: str, folder: str, partitions: Mapping[str, int]) -> str | None:

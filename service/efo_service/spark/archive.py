@@ -15,6 +15,7 @@ from typing import Final
 
 from efo.errors import EfoError
 from efo.model import Record
+from efo_service.log.disk import DiskFiles
 from efo_service.log.partition_writer import open_partition
 from efo_service.spark.java import find_java
 from efo_service.spark.pipeline.pipeline import run_in_session
@@ -37,7 +38,7 @@ def create_archive() -> Path:
     temporary.unlink(missing_ok=True)
     with tempfile.TemporaryDirectory(prefix="efo-") as name:
         root = Path(name)
-        writer = open_partition(root / "log", "sample", "sample", "shardId-000000000000", time.time)
+        writer = open_partition(DiskFiles(root / "log"), "sample", "sample", "shardId-000000000000", time.time)
         writer.append([_SAMPLE])
         writer.close()
         settings = PipelineSettings(

@@ -11,6 +11,7 @@ from efo.testing.faults import Refuse
 from efo.testing.faults.script import When
 from efo_service.cli import call
 from efo_service.exit_codes import Exit
+from efo_service.log.disk import DiskFiles
 from efo_service.log.partition_writer import open_partition
 from tests.environment import use_fake
 
@@ -129,11 +130,13 @@ def test_a_port_of_another_program_exits_with_69(doctor, monkeypatch):
 
 
 def test_beside_a_running_writer_it_passes_and_disturbs_nothing(doctor, tmp_path):
-    writer = open_partition(tmp_path / "var" / "log", "orders", "orders", "shardId-000000000000", lambda: 0.0)
+    writer = open_partition(
+        DiskFiles(tmp_path / "var" / "log"), "orders", "orders", "shardId-000000000000", lambda: 0.0
+    )
     code, checks = doctor()
     assert (code, failed(checks)) == (Exit.OK, [])
     assert f"1 of them open in process {os.getpid()}" in checks["log topic"]["detail"]
-    writer._epoch.check()
+    writer._opened._epoch.check()
     writer.close()
 
 

@@ -24,7 +24,7 @@ from efo_service.log.segments import SCHEMA, list_segments
 @pytest.fixture
 def root(tmp_path):
     root = tmp_path / "log"
-    writer = open_partition(root, "orders", "orders", "shardId-000000000000", lambda: 1_700_000_000.0)
+    writer = open_partition(DiskFiles(root), "orders", "orders", "shardId-000000000000", lambda: 1_700_000_000.0)
     writer.append([Record(str(number), 1.0, b"v", "k") for number in range(1, 4)])
     writer.close()
     commit_reader(DiskFiles(root), "orders", "billing", {0: 1}, 1_700_000_100.0)
@@ -115,7 +115,7 @@ def test_an_export_that_fails_leaves_no_file(root, tmp_path) -> None:
 
 
 def test_export_to_a_closed_pipe_ends_without_an_error(root) -> None:
-    writer = open_partition(root, "big", "orders", "shardId-000000000000", lambda: 1.0)
+    writer = open_partition(DiskFiles(root), "big", "orders", "shardId-000000000000", lambda: 1.0)
     writer.append([Record(str(number), 1.0, bytes(1000), "k") for number in range(1, 500)])
     writer.close()
     command = [sys.executable, "-m", "efo_service.cli", "log", "export", "--directory", str(root), "--topic", "big"]
@@ -200,7 +200,7 @@ def test_adopt_lists_what_it_does_and_does_it_once(with_leases, root, capsys) ->
 
 
 def test_adopt_replaces_an_emptied_partition_also_of_dead_letters(with_leases, root, capsys) -> None:
-    writer = open_partition(root, "refused", "orders", SHARD, lambda: 1.0)
+    writer = open_partition(DiskFiles(root), "refused", "orders", SHARD, lambda: 1.0)
     writer.append([Record("1", 1.0, b"v", "k")])
     writer.close()
     list_segments(root / "refused" / "0")[0].path.unlink()
@@ -212,7 +212,7 @@ def test_adopt_replaces_an_emptied_partition_also_of_dead_letters(with_leases, r
 
 
 def test_export_ends_with_an_error_at_a_hole_unless_gaps_are_allowed(root, capsys) -> None:
-    writer = open_partition(root, "orders", "orders", SHARD, lambda: 1.0)
+    writer = open_partition(DiskFiles(root), "orders", "orders", SHARD, lambda: 1.0)
     for number in (4, 5):
         writer.append([Record(str(number), 1.0, b"v", "k")])
     writer.close()
@@ -229,7 +229,7 @@ def test_export_ends_with_an_error_at_a_hole_unless_gaps_are_allowed(root, capsy
 def test_export_takes_the_only_topic_and_names_them_if_there_are_several(root, capsys) -> None:
     assert call(["log", "export", "--directory", str(root), "--start", "2"]) == Exit.OK
     assert json.loads(capsys.readouterr().out)["offset"] == 2
-    open_partition(root, "clicks", "clicks", "shardId-000000000000", lambda: 1.0).close()
+    open_partition(DiskFiles(root), "clicks", "clicks", "shardId-000000000000", lambda: 1.0).close()
     assert call(["log", "export", "--directory", str(root)]) == Exit.USAGE
     assert "has 2 topics: choose one with --topic: clicks, orders" in capsys.readouterr().err
 

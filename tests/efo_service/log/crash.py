@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 from efo.model import Record
+from efo_service.log.disk import DiskFiles
 from efo_service.log.partition_writer import open_partition
 
 WATCHED = {"open", "write", "flush", "fdatasync", "rename", "fsync", "close"}
@@ -21,7 +22,9 @@ def main(root: str, start: int, count: int, kill_at: int) -> None:
     records = [
         Record(str(10**20 + number), 1_700_000_000.0, b"x" * 100, "key") for number in range(start, start + count)
     ]
-    writer = open_partition(Path(root), "t", "s", "shard", lambda: 1_700_000_000.0)  # the events do not depend on it
+    writer = open_partition(
+        DiskFiles(Path(root)), "t", "s", "shard", lambda: 1_700_000_000.0
+    )  # the events do not depend on it
     events = 0
 
     def profile(_frame, event, argument) -> None:

@@ -27,7 +27,7 @@ FIVE = Checkpoint("5")
 @pytest.fixture
 def open_shard(tmp_path):
     def open_shard(shard_id: str, **arguments):
-        return open_partition(tmp_path, "t", "s", shard_id, lambda: 0.0, **arguments)
+        return open_partition(DiskFiles(tmp_path), "t", "s", shard_id, lambda: 0.0, **arguments)
 
     return open_shard
 
@@ -267,7 +267,7 @@ def test_a_reader_that_is_ahead_is_reported_beside_a_file_with_an_invalid_name(r
 
 
 async def test_a_new_log_refuses_a_shard_that_was_read_before(tmp_path, make_batch) -> None:
-    sink = LogSink(tmp_path, "t")
+    sink = LogSink(DiskFiles(tmp_path), "t")
     with pytest.raises(LogIncompleteError, match=r"the lease of one is at 5, .* no partition .* `efo log adopt`"):
         async with sink.open("s", "one", FIVE):
             pass

@@ -82,13 +82,13 @@ def test_the_offsets_of_a_reader_are_durable(tmp_path, disk) -> None:
     disk.check("billing.json")
 
 
-def test_segments_and_the_directory_of_a_new_partition_are_durable(open_writer, make_records, disk) -> None:
+def test_segments_and_the_directory_of_a_new_partition_are_durable(open_writer, make_records, directory, disk) -> None:
     writer = open_writer()
-    created_at = disk.steps.index(("mkdir", writer.directory.stat().st_ino))
-    assert ("sync", writer.directory.parent.stat().st_ino) in disk.steps[created_at:]
+    created_at = disk.steps.index(("mkdir", directory.stat().st_ino))
+    assert ("sync", directory.parent.stat().st_ino) in disk.steps[created_at:]
     for start in (0, 3):
         writer.append(make_records(3, start))
-    segments = list_segments(writer.directory)
+    segments = list_segments(directory)
     whole = compact(segments)
     disk.check("catalog.json", "epoch", segments[0].path.name, "catalog.json", segments[1].path.name, whole.path.name)
     writer.close()

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
+from efo_service.log.disk import DiskFiles
+from efo_service.log.disk_partition import DiskAppender
 from efo_service.log.fencing import EPOCH, begin_epoch, read_epoch
 from efo_service.log.partition_writer import PartitionWriter, open_partition
 from efo_service.log.segments import list_segments, read_segment
@@ -23,17 +25,9 @@ class NoLock:
 
 def open_writer_without_lock(directory: Path) -> PartitionWriter:
     """Open the partition as `open_partition` does, but without the lock."""
-    writer = PartitionWriter(
-        begin_epoch(directory),
-        NoLock(),
-        topic="t",
-        partition=0,
-        mapping=RecordMapping("s", "shard"),
-        clock=lambda: 0.0,
-        mark_written=lambda: None,
-    )
-    writer.recover()
-    return writer
+    opened = DiskAppender(begin_epoch(directory), ("s", "shard"), NoLock())
+    opened.recover()
+    return PartitionWriter(opened, "t", 0, RecordMapping("s", "shard"), lambda: 0.0, None)
 
 
 @pytest.fixture
@@ -67,6 +61,8 @@ def test_a_second_writer_at_any_step_loses_and_repeats_no_record(
     class Interrupted:
         """The first writer's epoch and its file. The second writer opens the partition at the step."""
 
+        directory = tmp_path
+
         @property
         def temporary(self):
             open_second_at("open")
@@ -89,7 +85,7 @@ def test_a_second_writer_at_any_step_loses_and_repeats_no_record(
         if current_step == step and second is None:
             second = open_without_lock()
 
-    epoch, first._epoch = first._epoch, Interrupted()
+    epoch, first._opened._epoch = first._opened._epoch, Interrupted()
     if step == "before":
         second = open_without_lock()
     with pytest.raises(SinkFencedError):
@@ -135,12 +131,14 @@ def test_a_missing_epoch_file_stops_the_writer(tmp_path) -> None:
 
 def test_an_incomplete_temporary_file_does_not_affect_recovery(make_records, tmp_path) -> None:
     """A temporary file of an interrupted commit, of any length, does not affect recovery."""
-    writer = open_partition(tmp_path, "t", "s", "shard", time.time)
-    content = writer.append(make_records(3)).path.read_bytes()
+    writer = open_partition(DiskFiles(tmp_path), "t", "s", "shard", time.time)
+    directory = tmp_path / "t" / "0"
+    writer.append(make_records(3))
+    content = list_segments(directory)[0].path.read_bytes()
     writer.close()
     for length in itertools.chain(range(0, len(content), 97), [len(content)]):
-        (writer.directory / "segment-77.tmp").write_bytes(content[:length])
-        again = open_partition(tmp_path, "t", "s", "shard", time.time)
+        (directory / "segment-77.tmp").write_bytes(content[:length])
+        again = open_partition(DiskFiles(tmp_path), "t", "s", "shard", time.time)
         assert again.end == 3
-        assert not list(again.directory.glob("*.tmp"))
+        assert not list(directory.glob("*.tmp"))
         again.close()

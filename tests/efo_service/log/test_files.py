@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 
 from efo.errors import ConfigurationError
-from efo.model import Checkpoint, Lease
+from efo.model import Checkpoint, Lease, Record, checkpoint_of
 from efo_service.log.catalog import (
     Catalog,
     allocate_partition,
@@ -19,12 +20,13 @@ from efo_service.log.catalog import (
     topics,
     uncatalogued_topics,
 )
+from efo_service.log.columns.layout import columns_of
 from efo_service.log.consistency import adopt_into, check_topic, plan_adoption, readers_ahead
 from efo_service.log.disk import DiskFiles
 from efo_service.log.files import LogFiles
 from efo_service.log.inspection import inspect_topic, live_files, verify_topic
 from efo_service.log.objects.files import ObjectFiles
-from efo_service.log.partition_writer import open_partition
+from efo_service.log.partition_writer import PartitionWriter, open_partition
 from efo_service.log.reader_offsets import ReaderCommit, commit_reader, read_readers, remove_reader
 from efo_service.relay.errors import (
     LogError,
@@ -36,7 +38,6 @@ from efo_service.relay.errors import (
 )
 from efo_service.relay.object_store.memory import MemoryStore
 from tests.efo_service.conftest import FIRST, SHARD, STREAM, TOPIC
-from tests.efo_service.log.objects.logs import Log
 
 Append = Callable[[int, int], None]
 """Commits `count` records from `start` on to the partition of SHARD, through a writer of its own."""
@@ -44,32 +45,23 @@ DOCUMENT = f"{TOPIC}/catalog.json"
 
 
 @pytest.fixture(params=["disk", "objects"])
-def log(request, tmp_path, make_records) -> tuple[LogFiles, Append]:
-    if request.param == "objects":
-        objects = Log()
+def files(request, tmp_path) -> LogFiles:
+    return DiskFiles(tmp_path / "log") if request.param == "disk" else ObjectFiles(MemoryStore())
 
-        def append_objects(count: int, _start: int) -> None:
-            objects.append(objects.writer(), count)
 
-        return ObjectFiles(objects.memory), append_objects
-    root = tmp_path / "log"
+@pytest.fixture
+def open_writer(files) -> Callable[..., PartitionWriter]:
+    return partial(open_partition, files, TOPIC, STREAM, SHARD, lambda: 1_800_000_000.25)
 
+
+@pytest.fixture
+def append(open_writer, make_records) -> Append:
     def append(count: int, start: int) -> None:
-        writer = open_partition(root, TOPIC, STREAM, SHARD, lambda: 1_800_000_000.25)
+        writer = open_writer()
         writer.append(make_records(count, start))
         writer.close()
 
-    return DiskFiles(root), append
-
-
-@pytest.fixture
-def files(log) -> LogFiles:
-    return log[0]
-
-
-@pytest.fixture
-def append(log) -> Append:
-    return log[1]
+    return append
 
 
 def overwrite(files: LogFiles, name: str, content: bytes) -> None:
@@ -256,3 +248,68 @@ def test_an_emptied_partition_is_reported(files, append) -> None:
     (problem,) = verify_topic(files, TOPIC).problems
     assert problem == partition(files).emptied_message
     assert [one.replaces for one in plan_adoption(files, TOPIC, [])] == [0]
+
+
+# --- writers -----------------------------------------------------------------------------------------------
+
+
+def test_a_partition_that_is_opened_again_continues_after_its_last_record(open_writer, make_records) -> None:
+    writer = open_writer()
+    assert (writer.position, writer.end) == (None, 0)
+    writer.append(make_records(3))
+    writer.append(make_records(2, 3))
+    writer.close()
+    again = open_writer()
+    assert (again.position, again.end) == (checkpoint_of(make_records(1, 4)[0]), 5)
+    again.close()
+
+
+def test_the_position_keeps_the_sub_sequence_number(open_writer) -> None:
+    writer = open_writer()
+    writer.append([Record("7", 1.0, b"", "k", sub_sequence_number=9)])
+    writer.close()
+    again = open_writer()
+    assert again.position == Checkpoint("7", 9)
+    again.close()
+
+
+def test_a_commit_that_is_asked_for_again_is_made_once(files, open_writer, make_records) -> None:
+    """Its answer may have been lost."""
+    writer = open_writer()
+    laid_out = writer.prepare([columns_of(make_records(3), writer.mapping)])
+    for _ in range(2):
+        writer.commit(laid_out)
+        assert (writer.position, writer.end) == (checkpoint_of(make_records(3)[-1]), 3)
+    writer.append(make_records(2, 3))
+    writer.close()
+    found = verify_topic(files, TOPIC)
+    assert (found.records, found.problems) == (5, [])
+
+
+class Stop(BaseException):
+    """A cancellation, as trio raises it."""
+
+
+def test_who_has_lost_the_shard_does_not_fence_its_next_owner(files, open_writer, append, make_records) -> None:
+    def stop() -> None:
+        raise Stop
+
+    append(3, 0)
+    epoch = inspect_topic(files, TOPIC).partitions[0].epoch
+    with pytest.raises(Stop):
+        open_writer(check_cancelled=stop)
+    assert inspect_topic(files, TOPIC).partitions[0].epoch == epoch
+    append(2, 3)  # it has not kept the lock either
+
+
+def test_that_a_partition_has_records_is_noted_after_a_writer_that_was_killed(
+    files, open_writer, make_records, monkeypatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(PartitionWriter, "note", lambda _writer: None)
+        writer = open_writer()
+        writer.append(make_records(1))
+        writer.close()
+    assert read_catalog(files, TOPIC).written == frozenset()
+    open_writer().close()
+    assert read_catalog(files, TOPIC).written == frozenset({0})

@@ -25,7 +25,7 @@ def root(tmp_path, make_records):
     root = tmp_path / "log"
     for shard, sizes in (("one", (2, 2, 2)), ("two", (4,))):
         clock = iter((1.5, 2.5, 3.5))
-        writer = open_partition(root, "t", "s", shard, lambda clock=clock: next(clock))
+        writer = open_partition(DiskFiles(root), "t", "s", shard, lambda clock=clock: next(clock))
         start = 0
         for size in sizes:
             writer.append(make_records(size, start))
@@ -56,7 +56,7 @@ def test_inspect_reports_partitions_and_readers(root, make_records) -> None:
 
 
 def test_inspect_reports_an_empty_partition_and_superseded_segments(root) -> None:
-    open_partition(root, "t", "s", "three", lambda: 0.0).close()
+    open_partition(DiskFiles(root), "t", "s", "three", lambda: 0.0).close()
     compact(segments(root)[:2])
     one, _, three = inspect_topic(DiskFiles(root), "t").partitions
     assert (one.segments, one.replaced) == (2, 2)
@@ -112,7 +112,7 @@ def test_verify_reports_a_segment_of_another_shard(root) -> None:
 
 
 def test_verify_reports_duplicated_records(root, make_records) -> None:
-    writer = open_partition(root, "t", "s", "one", lambda: 0.0)
+    writer = open_partition(DiskFiles(root), "t", "s", "one", lambda: 0.0)
     writer.append(make_records(2, 5))
     writer.close()
     assert "duplicated or out of order" in problem(root)
@@ -250,7 +250,7 @@ def test_a_missing_partition_is_reported_with_the_existing_ones(root) -> None:
 
 
 def test_a_value_that_is_not_utf_8_is_reported_with_its_offset(root, make_records) -> None:
-    writer = open_partition(root, "u", "s", "one", lambda: 0.0)
+    writer = open_partition(DiskFiles(root), "u", "s", "one", lambda: 0.0)
     writer.append([type(record)(record.sequence_number, 1.0, b"\xff", "k") for record in make_records(1)])
     writer.close()
     with pytest.raises(ConfigurationError, match=r"u/0/0 is not UTF-8 .* as base64"):
@@ -286,7 +286,7 @@ def test_what_is_no_segment_is_reported_and_never_opened(root, place, message) -
     with pytest.raises(SinkError, match=message):
         list(export(ReadableLog(DiskFiles(root)), "t", encoding="base64"))
     with pytest.raises(SinkError, match=message):
-        open_partition(root, "t", "s", "one", lambda: 0.0)
+        open_partition(DiskFiles(root), "t", "s", "one", lambda: 0.0)
     with pytest.raises(SinkError, match=f"{message}|is not a valid segment"):
         inspect_topic(DiskFiles(root), "t")
 
@@ -308,5 +308,5 @@ def test_an_epoch_that_is_no_file_is_reported(root) -> None:
 def test_an_epoch_that_is_no_number_counts_as_none(root, number) -> None:
     (root / "t" / "0" / "epoch").write_text(f"{number} token\n")
     assert "no valid file epoch" in problem(root)
-    open_partition(root, "t", "s", "one", lambda: 0.0).close()
+    open_partition(DiskFiles(root), "t", "s", "one", lambda: 0.0).close()
     assert verify_topic(DiskFiles(root), "t").problems == []

@@ -48,7 +48,7 @@ def grow(root, make_records):
     def grow(count: int, shard: str = "shard") -> None:
         start = ends.get(shard, 0)
         clock = iter(range(start, start + count))
-        writer = open_partition(root, "t", "s", shard, lambda: float(next(clock)))
+        writer = open_partition(DiskFiles(root), "t", "s", shard, lambda: float(next(clock)))
         for number in range(start, start + count):
             writer.append(make_records(2, 2 * number))
         ends[shard] = start + count
@@ -77,7 +77,7 @@ def test_compaction_keeps_the_records_and_the_position(root, directory, grow, ma
     assert (origin.first, origin.last) == (before[0][1].first, before[-2][1].last)
     assert origin.committed_at == before[-2][1].committed_at
     assert read_segment(newest)[1] == before[-1][1]
-    writer = open_partition(root, "t", "s", "shard", lambda: 0.0)
+    writer = open_partition(DiskFiles(root), "t", "s", "shard", lambda: 0.0)
     assert (writer.end, writer.position) == (2 * FAN_IN + 2, checkpoint_of(make_records(1, 2 * FAN_IN + 1)[0]))
     writer.close()
 
@@ -240,7 +240,7 @@ def test_old_segments_expire_except_the_newest(root, directory, grow, make_recor
     report = maintain(root, seconds=1.0)
     assert (report.expired, report.held_back) == (4, 0)
     assert [segment.base for segment in list_segments(directory)] == [8]
-    writer = open_partition(root, "t", "s", "shard", lambda: 0.0)
+    writer = open_partition(DiskFiles(root), "t", "s", "shard", lambda: 0.0)
     assert (writer.end, writer.position) == (10, checkpoint_of(make_records(1, 9)[0]))
     writer.close()
 

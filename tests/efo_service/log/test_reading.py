@@ -12,6 +12,7 @@ import efo
 from efo.errors import ConfigurationError
 from efo_service.log import readable as readable_module
 from efo_service.log.compaction import FAN_IN
+from efo_service.log.disk import DiskFiles
 from efo_service.log.maintenance import LogMaintenance
 from efo_service.log.objects.files import ObjectFiles
 from efo_service.log.partition_writer import open_partition
@@ -30,7 +31,7 @@ class OnDisk:
         self._count = 0
 
     def append(self, commits: int, records: int = 2) -> None:
-        writer = open_partition(self.path, TOPIC, STREAM, SHARD, lambda: 1_800_000_000.25)
+        writer = open_partition(DiskFiles(self.path), TOPIC, STREAM, SHARD, lambda: 1_800_000_000.25)
         for _ in range(commits):
             writer.append(make_records(records, self._count))
             self._count += records

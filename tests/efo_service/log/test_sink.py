@@ -10,7 +10,7 @@ import trio.testing
 
 from efo.model import Checkpoint, Record, checkpoint_of
 from efo_service.factories.log import RETRIES
-from efo_service.log import segments, sink as sink_module
+from efo_service.log import segments
 from efo_service.log.catalog import read_catalog
 from efo_service.log.disk import DiskFiles
 from efo_service.log.segments import list_segments, read_segment
@@ -28,7 +28,7 @@ RETRY_SECONDS = 300.0
 
 @pytest.fixture
 def sink(tmp_path) -> LogSink:
-    return LogSink(tmp_path / "log", "topic", clock=lambda: 1_800_000_000.25)
+    return LogSink(DiskFiles(tmp_path / "log"), "topic", clock=lambda: 1_800_000_000.25)
 
 
 def offsets(tmp_path) -> list[int]:
@@ -68,7 +68,7 @@ async def test_records_can_be_prepared_during_a_commit(sink, make_batch, tmp_pat
 async def test_one_shard_has_one_writer(sink, tmp_path) -> None:
     async with sink.open(STREAM, SHARD):
         with pytest.raises(SinkLockedError):
-            async with LogSink(tmp_path / "log", "topic", lock_timeout=0).open(STREAM, SHARD):
+            async with LogSink(DiskFiles(tmp_path / "log"), "topic", lock_timeout=0).open(STREAM, SHARD):
                 pass
     async with sink.open(STREAM, SHARD):
         pass
@@ -79,7 +79,7 @@ async def test_a_writer_waits_until_the_earlier_one_releases_the_partition(sink,
 
     async def open_second() -> Checkpoint | None:
         waiting.set()
-        async with LogSink(tmp_path / "log", "topic").open(STREAM, SHARD) as shard:
+        async with LogSink(DiskFiles(tmp_path / "log"), "topic").open(STREAM, SHARD) as shard:
             return shard.position
 
     async def write_first(*, task_status: trio.TaskStatus[None]) -> None:
@@ -104,7 +104,7 @@ async def at_once(work):
 async def test_a_writer_gives_up_after_the_lock_timeout(autojump_clock, sink, tmp_path, seconds) -> None:
     async with sink.open(STREAM, SHARD):
         with pytest.raises(SinkLockedError):
-            async with LogSink(tmp_path / "log", "topic", lock_timeout=seconds, run_blocking=at_once).open(
+            async with LogSink(DiskFiles(tmp_path / "log"), "topic", lock_timeout=seconds, run_blocking=at_once).open(
                 STREAM, SHARD
             ):
                 pass
@@ -113,7 +113,7 @@ async def test_a_writer_gives_up_after_the_lock_timeout(autojump_clock, sink, tm
 
 async def test_a_released_partition_is_open_in_its_next_writer_at_once(autojump_clock, tmp_path) -> None:
     """A shard that moves stands still only as long as its previous owner keeps the lock."""
-    first, second = (LogSink(tmp_path / "log", "topic", run_blocking=at_once) for _ in range(2))
+    first, second = (LogSink(DiskFiles(tmp_path / "log"), "topic", run_blocking=at_once) for _ in range(2))
     released_at = 0.0
 
     async def hold(*, task_status: trio.TaskStatus[None]) -> None:
@@ -228,7 +228,7 @@ def raise_full(_directory) -> None:
 async def test_a_failed_commit_closes_the_shard_sink_and_reopening_recovers(sink, make_batch, tmp_path) -> None:
     async with sink.open(STREAM, SHARD) as shard:
         await commit(shard, make_batch(3))
-        obstacle = shard._writer._epoch.temporary
+        obstacle = shard._writer._opened._epoch.temporary
         obstacle.mkdir()
         with pytest.raises(SinkError, match="Is a directory"):
             await commit(shard, make_batch(2, 3))
@@ -273,7 +273,7 @@ async def test_each_shard_gets_a_separate_partition(sink, make_batch, tmp_path) 
 async def test_a_log_that_cannot_be_created_raises_sink_error(tmp_path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(SinkError, match="Not a directory"):
-        async with LogSink(tmp_path / "file" / "log", "topic").open(STREAM, SHARD):
+        async with LogSink(DiskFiles(tmp_path / "file" / "log"), "topic").open(STREAM, SHARD):
             pass
 
 
@@ -324,9 +324,9 @@ async def test_the_size_of_a_part_is_that_of_its_records(sink, make_batch, chang
     assert size(()) == 0
 
 
-@pytest.mark.parametrize(("limit", "calls"), [(0, 3), (sink_module.IN_LOOP_BYTES, 2)])
+@pytest.mark.parametrize(("limit", "calls"), [(0, 3), (16 * 1024 * 1024, 2)])
 async def test_only_a_large_commit_is_laid_out_in_a_thread(make_batch, tmp_path, monkeypatch, limit, calls) -> None:
-    monkeypatch.setattr(sink_module, "IN_LOOP_BYTES", limit)
+    monkeypatch.setattr(DiskFiles, "bytes_in_loop", limit)
     called = []
 
     async def run_blocking(work):
@@ -334,7 +334,7 @@ async def test_only_a_large_commit_is_laid_out_in_a_thread(make_batch, tmp_path,
         await trio.lowlevel.checkpoint()
         return work()
 
-    async with LogSink(tmp_path / "log", "topic", run_blocking=run_blocking).open(STREAM, SHARD) as shard:
+    async with LogSink(DiskFiles(tmp_path / "log"), "topic", run_blocking=run_blocking).open(STREAM, SHARD) as shard:
         await commit(shard, make_batch(3))
     assert len(called) == calls
     (segment,) = list_segments(tmp_path / "log" / "topic" / "0")

@@ -12,9 +12,9 @@ from functools import partial
 from pathlib import Path
 
 from efo_service.log.catalog import read_catalog
+from efo_service.log.disk import DiskFiles
 from efo_service.log.objects.files import ObjectFiles
 from efo_service.log.objects.partition import Partition
-from efo_service.log.objects.sink import ObjectLogSink
 from efo_service.log.segments import list_segments, read_segment
 from efo_service.log.sink import LogSink
 from efo_service.relay.jsonlines import open_json_lines
@@ -47,7 +47,7 @@ class Kind:
 
 @asynccontextmanager
 async def log(path: Path):
-    yield LogSink(path / "log", "topic", lock_timeout=0)
+    yield LogSink(DiskFiles(path / "log"), "topic", lock_timeout=0)
 
 
 def read_log(path: Path, shard_id: str, topic: str = "topic") -> list[Message]:
@@ -66,7 +66,7 @@ _STORES: dict[Path, MemoryStore] = defaultdict(MemoryStore)
 
 @asynccontextmanager
 async def object_log(path: Path):
-    yield ObjectLogSink(_STORES[path].client(), "topic")
+    yield LogSink(ObjectFiles(_STORES[path].client()), "topic")
 
 
 def read_object_log(path: Path, shard_id: str) -> list[Message]:

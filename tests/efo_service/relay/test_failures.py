@@ -8,6 +8,7 @@ import pytest
 
 from efo.errors import ConfigurationError, EfoError, IsolateShardError
 from efo.model import Record
+from efo_service.log.disk import DiskFiles
 from efo_service.log.sink import LogSink
 from efo_service.relay.errors import RecordRefusedError, SinkDefectError, SinkError, SinkFencedError, SinkFullError
 from efo_service.relay.failures import isolating
@@ -69,7 +70,7 @@ async def test_a_record_that_the_trace_extractor_cannot_read_isolates_its_shard(
             raise ValueError("secret data")
 
     shard = ListedShard([make_batch(5)])
-    relay = partial(relay_shard, destination=to(LogSink(tmp_path, "topic", extract=extract)))
+    relay = partial(relay_shard, destination=to(LogSink(DiskFiles(tmp_path), "topic", extract=extract)))
     with pytest.raises(IsolateShardError, match=r"the trace extractor failed at .*: ValueError") as caught:
         await isolating(relay, refused_records=True, sink_errors=False)(shard)
     assert "secret" not in str(caught.value)

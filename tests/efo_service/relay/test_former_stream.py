@@ -17,7 +17,6 @@ from efo_service.log.export import export
 from efo_service.log.maintenance import LogMaintenance
 from efo_service.log.objects import keys, maintenance as object_maintenance
 from efo_service.log.objects.files import ObjectFiles
-from efo_service.log.objects.sink import ObjectLogSink
 from efo_service.log.readable import ReadableLog
 from efo_service.log.retention import RetentionRules
 from efo_service.log.segments import FORMAT_VERSION
@@ -59,7 +58,7 @@ def place(request, tmp_path) -> Place:
 
         @asynccontextmanager
         async def open_log():
-            yield LogSink(tmp_path, TOPIC, lock_timeout=0)
+            yield LogSink(DiskFiles(tmp_path), TOPIC, lock_timeout=0)
 
         return Place(
             ReadableLog(DiskFiles(tmp_path)),
@@ -71,7 +70,7 @@ def place(request, tmp_path) -> Place:
 
     @asynccontextmanager
     async def open_object_log():
-        yield ObjectLogSink(store.client(), TOPIC)
+        yield LogSink(ObjectFiles(store.client()), TOPIC)
 
     return Place(
         ReadableLog(ObjectFiles(store, parse_url("s3://logs/efo"))),
@@ -164,7 +163,7 @@ async def test_a_shard_that_was_read_before_is_adopted_as_always(place, make_bat
 
 
 async def test_a_topic_with_an_open_writer_is_not_changed(tmp_path, make_batch):
-    sink = LogSink(tmp_path, TOPIC, lock_timeout=0)
+    sink = LogSink(DiskFiles(tmp_path), TOPIC, lock_timeout=0)
     sink.identify(FORMER)
     async with sink.open(STREAM, SHARD) as shard:
         await commit(shard, make_batch(3))

@@ -18,6 +18,7 @@ from efo.model import MAX_HASH_KEY, Batch, Checkpoint, Record
 from efo.protocol.aggregate_message import serialize
 from efo.protocol.aggregation import MAGIC, AggregateMode
 from efo_service.log.columns import arrow
+from efo_service.log.disk import DiskFiles
 from efo_service.log.sink import LogSink
 from efo_service.relay.jsonlines import open_json_lines
 from efo_service.relay.relay import COMMIT_BYTES, relay_shard
@@ -123,7 +124,7 @@ def aggregated(request) -> tuple[int, Record]:
 async def test_the_log_holds_little_of_the_largest_legal_aggregate(aggregated, tmp_path) -> None:
     count, record = aggregated
     shard = Shard(record)
-    sink = LogSink(tmp_path, "t" * 128)
+    sink = LogSink(DiskFiles(tmp_path), "t" * 128)
     with measured() as held:
         await relay_shard(shard, to(sink))
         assert held.peak < MAX_HELD
@@ -148,7 +149,7 @@ async def test_a_poison_record_is_written_whole_and_reported(tmp_path) -> None:
     """25,000 empty user records that name one key of 100,000 bytes would be gigabytes."""
     data = aggregate(["p" * 100_000], [], [{"partition_key_index": 0, "data": b""}] * 25_000)
     shard = Shard(Record("1", 1.0, data, "k"))
-    sink = LogSink(tmp_path, "t")
+    sink = LogSink(DiskFiles(tmp_path), "t")
     with measured() as held:
         await relay_shard(shard, to(sink))
         assert held.peak < MAX_HELD

@@ -14,6 +14,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from efo.health import Overdue
 from efo.model import Batch, Checkpoint, checkpoint_of
+from efo_service.log.disk import DiskFiles
 from efo_service.log.segments import list_segments, read_segment
 from efo_service.log.sink import LogSink
 from efo_service.relay import relay
@@ -433,7 +434,7 @@ async def test_any_sequence_of_batches_is_committed_once_and_acked_in_order(
             upto[number] = begin
             timed.append((at, batch))
         shard = FakeShard(*timed)
-        sink = LogSink(tmp_path, "t", clock=lambda: 0.0)
+        sink = LogSink(DiskFiles(tmp_path), "t", clock=lambda: 0.0)
         with trio.move_on_after(rng.choice([0.1, 0.3, 99])):
             await relay_shard(shard, sink, commit_records=rng.choice([1, 10, 1000]), pace=CommitPace(0.05))
         async with sink.open("orders", SHARD) as recovered:
@@ -450,7 +451,7 @@ async def test_any_sequence_of_batches_is_committed_once_and_acked_in_order(
 
 
 async def test_a_shard_relayed_into_the_log_continues_at_its_position(make_batch, tmp_path, autojump_clock) -> None:
-    sink = LogSink(tmp_path, "t")
+    sink = LogSink(DiskFiles(tmp_path), "t")
     first = FakeShard(*((0.01 * n, make_batch(10, 10 * n, number=n)) for n in range(5)))
     await relay_shard(first, sink)
     second = FakeShard()
@@ -462,7 +463,7 @@ async def test_a_shard_that_was_read_before_is_not_relayed_into_a_new_log(tmp_pa
     shard = FakeShard((0.0, make_batch(1)))
     shard.checkpoint = Checkpoint("5")
     with pytest.raises(LogIncompleteError, match="no partition of this shard"):
-        await relay_shard(shard, LogSink(tmp_path, "t"))
+        await relay_shard(shard, LogSink(DiskFiles(tmp_path), "t"))
     assert shard.delivered == []
 
 
@@ -476,7 +477,7 @@ async def test_a_shard_that_waits_for_its_next_batch_holds_no_record(
     shard = FakeShard(stay=True)
     shard._timed = ((0.0, replace(make_batch(0), records=records)) for _ in range(1))
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(relay_shard, shard, LogSink(tmp_path, "t"))
+        nursery.start_soon(relay_shard, shard, LogSink(DiskFiles(tmp_path), "t"))
         await shard.first_ack.wait()
         await wait_all_tasks_blocked()
         assert sys.getrefcount(records) == references

@@ -10,6 +10,7 @@ import pytest
 from efo.consumer.age_limits import AgeLimits
 from efo.errors import ConfigurationError
 from efo.model import Record, checkpoint_of
+from efo_service.log.disk import DiskFiles
 from efo_service.log.sink import LogSink
 from efo_service.relay.destination import Destination, SkippingSink
 from efo_service.relay.errors import RecordRefusedError
@@ -43,7 +44,7 @@ def fail_on_three(record: Record) -> Record:
 def to_log(tmp_path, function, dead_letters=None, reports=None):
     dropped = []
     destination = Destination(
-        LogSink(tmp_path / "log", "topic"),
+        LogSink(DiskFiles(tmp_path / "log"), "topic"),
         ONCE,
         reports or Reports(),
         None if dead_letters is None else Destination(dead_letters, ONCE),
@@ -76,7 +77,7 @@ async def test_a_shard_of_which_everything_is_dropped_is_acked_and_read_again_af
 @pytest.mark.parametrize("function", [None, mask])
 async def test_records_that_are_too_old_are_dead_letters_as_they_were_read(tmp_path, make_batch, function):
     reports, now = Reports(), make_batch(6).records[-1].approximate_arrival_timestamp
-    of_log = to_log(tmp_path, function, LogSink(tmp_path / "log", "old"), reports)[0]
+    of_log = to_log(tmp_path, function, LogSink(DiskFiles(tmp_path / "log"), "old"), reports)[0]
     destination = replace(of_log, takes_old=True, transform=None if function is None else of_log.transform)
     batch = make_batch(6)
     records = [
@@ -117,7 +118,7 @@ async def test_a_changed_record_keeps_its_place(tmp_path, make_batch):
 
 async def test_a_record_on_which_it_fails_is_a_dead_letter_without_the_errors_text(tmp_path, make_batch):
     reports = Reports()
-    destination, _ = to_log(tmp_path, fail_on_three, LogSink(tmp_path / "log", "refused"), reports)
+    destination, _ = to_log(tmp_path, fail_on_three, LogSink(DiskFiles(tmp_path / "log"), "refused"), reports)
     shard = await relay_all(destination, make_batch(5))
     assert values(tmp_path) == [b"value-%d" % n for n in (0, 1, 2, 4)]
     assert values(tmp_path, "refused") == [b"value-3"]
@@ -145,7 +146,7 @@ async def test_what_it_masks_is_masked_in_a_dead_letter_of_the_sink(tmp_path, ma
         return msgspec.structs.replace(record, data=b"\xff")
 
     async with open_json_lines(tmp_path / "a", encoding="utf-8") as sink:
-        letters = Destination(LogSink(tmp_path / "log", "refused"), ONCE)
+        letters = Destination(LogSink(DiskFiles(tmp_path / "log"), "refused"), ONCE)
         await relay_all(Destination(sink, ONCE, Reports(), letters, Transform(not_text, print)), make_batch(1))
     assert values(tmp_path, "refused") == [b"\xff"]
 

@@ -47,12 +47,12 @@ class RefusingSink:
 
 @pytest.fixture
 def main(tmp_path):
-    return RefusingSink(LogSink(tmp_path / "log", "topic"))
+    return RefusingSink(LogSink(DiskFiles(tmp_path / "log"), "topic"))
 
 
 @pytest.fixture
 def destination(main, tmp_path):
-    letters = Destination(LogSink(tmp_path / "log", "refused"), ONCE)
+    letters = Destination(LogSink(DiskFiles(tmp_path / "log"), "refused"), ONCE)
     return Destination(main, ONCE, Reports(), letters)
 
 
@@ -125,7 +125,7 @@ async def test_refused_records_can_be_skipped(main, tmp_path, make_batch) -> Non
 
 
 async def test_the_checkpoint_of_the_lease_is_about_the_records_not_about_the_dead_letters(tmp_path) -> None:
-    destination = to(LogSink(tmp_path, "topic"), LogSink(tmp_path, "refused"))
+    destination = to(LogSink(DiskFiles(tmp_path), "topic"), LogSink(DiskFiles(tmp_path), "refused"))
     with pytest.raises(LogIncompleteError, match="topic has no partition of this shard"):
         await relay_all(destination, checkpoint=Checkpoint("5"))
     allocate_partition(DiskFiles(tmp_path), "topic", "orders", SHARD)
@@ -135,18 +135,18 @@ async def test_the_checkpoint_of_the_lease_is_about_the_records_not_about_the_de
 @pytest.mark.parametrize("start", [0, 2, 4])
 async def test_a_batch_that_repeats_records_is_rejected(tmp_path, make_batch, start) -> None:
     with pytest.raises(SinkOrderError, match="duplicated or out of order"):
-        await relay_all(to(LogSink(tmp_path, "topic")), make_batch(5), make_batch(5, start))
+        await relay_all(to(LogSink(DiskFiles(tmp_path), "topic")), make_batch(5), make_batch(5, start))
 
 
 async def test_records_that_the_sink_has_are_rejected(tmp_path, make_batch) -> None:
-    sink = LogSink(tmp_path, "topic")
+    sink = LogSink(DiskFiles(tmp_path), "topic")
     await relay_all(to(sink), make_batch(5))
     with pytest.raises(SinkOrderError):
         await relay_all(to(sink), make_batch(2, 4))
 
 
 async def test_the_buffer_is_empty_once_it_is_taken(tmp_path, make_batch) -> None:
-    async with LogSink(tmp_path, "topic").open("orders", SHARD) as sink:
+    async with LogSink(DiskFiles(tmp_path), "topic").open("orders", SHARD) as sink:
 
         class Writer:
             def __init__(self) -> None:

@@ -83,7 +83,7 @@ class Log:
         self._append(shard, repeated)
 
     def _append(self, shard: int, records: list[Record]) -> None:
-        writer = open_partition(self.root, self.topic, self.topic, f"shardId-{shard:012}", time.time)
+        writer = open_partition(DiskFiles(self.root), self.topic, self.topic, f"shardId-{shard:012}", time.time)
         writer.append(records)
         writer.close()
 

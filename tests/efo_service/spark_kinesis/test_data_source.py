@@ -18,6 +18,7 @@ from efo.errors import ConfigurationError, ResourceNotFoundError
 from efo.kinesis.aws.client import open_kinesis
 from efo.testing import FakeSettings
 from efo.testing.thread import FakeKinesisThread
+from efo_service.log.disk import DiskFiles
 from efo_service.log.partition_writer import open_partition
 from efo_service.spark.source.options import COLUMNS
 from efo_service.spark_kinesis.data_source import KinesisDataSource, KinesisStreamReader
@@ -132,7 +133,7 @@ def test_a_run_on_a_spark_that_does_not_tell_its_trigger_begins_with_all_that_is
 
 
 def test_the_log_of_a_running_service_is_refused_with_the_format_that_reads_it(fake, source, tmp_path):
-    writer = open_partition(tmp_path / "log", "orders", "orders", "shardId-000000000000", time.time)
+    writer = open_partition(DiskFiles(tmp_path / "log"), "orders", "orders", "shardId-000000000000", time.time)
     reader = source(log=str(tmp_path / "log")).streamReader(SCHEMA)
     with pytest.raises(ConfigurationError, match=r'a running service writes the log .*: read it with format\("efo"\)'):
         reader.initialOffset()

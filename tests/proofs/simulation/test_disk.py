@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from efo.model import Checkpoint, Record
+from efo_service.log.disk import DiskFiles
 from efo_service.log.maintenance import LogMaintenance
 from efo_service.log.partition_writer import PartitionWriter, open_partition
 from efo_service.log.retention import RetentionRules
@@ -32,7 +33,7 @@ def make_disk(seed: int = 0, *, has_locks: bool = True) -> Disk:
 
 
 def open_writer(root: Any) -> PartitionWriter:
-    return open_partition(root, "t", "s", SHARD, lambda: NOW)
+    return open_partition(DiskFiles(root), "t", "s", SHARD, lambda: NOW)
 
 
 def offsets(root: Any) -> list[int]:

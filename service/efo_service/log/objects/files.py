@@ -20,6 +20,7 @@ from efo_service.log.objects import keys
 from efo_service.log.objects.codec import checkpoint
 from efo_service.log.objects.documents import update
 from efo_service.log.objects.partition import Partition, ReadCommit
+from efo_service.log.objects.writer import ObjectAppender, open_appender
 from efo_service.relay.errors import LogIncompleteError, LogOwnerError
 from efo_service.relay.object_store.remote import open_store
 from efo_service.relay.object_store.repeating import RepeatingStore
@@ -68,6 +69,16 @@ class ObjectFiles:
         """Each listing is one request or more."""
         return True
 
+    @property
+    def parallel_commits(self) -> int:
+        """More than on a disk: a commit waits for the network."""
+        return 32
+
+    @property
+    def bytes_in_loop(self) -> int:
+        """None: a thread compresses without the interpreter's lock."""
+        return 0
+
     # --- documents -----------------------------------------------------------------------------------------
 
     def read(self, name: str) -> bytes | None:
@@ -106,7 +117,7 @@ class ObjectFiles:
     # --- partitions ----------------------------------------------------------------------------------------
 
     def partition(self, topic: str, number: int, owner: Owner) -> ObjectPartition:
-        """Return a partition, to read."""
+        """Return a partition."""
         key = topic, number, owner
         if key not in self._partitions:
             self._partitions[key] = ObjectPartition(self._store, topic, number, owner)
@@ -149,7 +160,10 @@ class ObjectPartition(Partition):
     @property
     def emptied_message(self) -> str:
         """The message for a partition without objects that had records."""
-        return emptied_message(self.name)
+        return (
+            f"{self.name} has no objects, but records were committed to it: restore them. Without a copy, stop the"
+            " relay and run `efo log adopt`: the shard then continues in a new partition"
+        )
 
     def has_records(self) -> bool:
         """Return whether there is a head. One that is lost or of another partition is a problem of its own."""
@@ -236,15 +250,15 @@ class ObjectPartition(Partition):
                 " that a stalled writer is not refused there. Remove expiration rules of the bucket for the log"
             )
 
+    def open(
+        self, clock: Callable[[], float], check_cancelled: Callable[[], object], *, was_written: bool
+    ) -> ObjectAppender:
+        """Begin an epoch, which takes a number. `clock`: nothing depends on it but what is shown."""
+        if was_written and self.read_head() is None:
+            raise LogIncompleteError(self.emptied_message)
+        return open_appender(self._store, self, clock, check_cancelled)
+
 
 def _content(read: Callable[[], ReadCommit]) -> Content:
     header, batch, stored = read()
     return Content(header.base, header.end, checkpoint(header.first), header.position, batch, stored.size)
-
-
-def emptied_message(name: str) -> str:
-    """Return the message for a partition without objects that had records."""
-    return (
-        f"{name} has no objects, but records were committed to it: restore them. Without a copy, stop the relay and run"
-        " `efo log adopt`: the shard then continues in a new partition"
-    )

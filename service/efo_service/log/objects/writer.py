@@ -1,4 +1,4 @@
-"""The writer of one partition on an object store: it opens, and appends. Blocking: runs in a thread.
+"""Appending to one partition on an object store. Blocking: runs in a thread.
 
 **A commit is one conditional create.** Its key is the partition and the next number, so of two writers one is refused,
 and what it wanted to write is nowhere. The object has the records and the Kinesis position of the last one: a commit
@@ -16,32 +16,23 @@ the tombstone keeps. If it is free, it makes the same request again: at most one
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from efo.model import Checkpoint
-from efo_service.log.catalog import is_noted, mark_written, with_shard
-from efo_service.log.columns.arrow import record_batch
-from efo_service.log.columns.layout import Columns
 from efo_service.log.objects import keys
 from efo_service.log.objects.codec import Header, encode
-from efo_service.log.objects.files import ObjectFiles, emptied_message
 from efo_service.log.objects.head import Head, encode_head, new_write
 from efo_service.log.objects.partition import Partition
-from efo_service.relay.errors import (
-    LogIncompleteError,
-    SegmentGoneError,
-    SinkError,
-    SinkFencedError,
-    StoreUnavailableError,
-)
-from efo_service.relay.mapping import Extractor, RecordMapping
+from efo_service.relay.errors import SegmentGoneError, SinkFencedError, StoreUnavailableError
 from efo_service.relay.object_store.store import ExistsError, Store
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 OPEN_ATTEMPTS: Final = 20
 """How many numbers a writer tries to take when it opens a partition, if others take them meanwhile."""
@@ -56,30 +47,17 @@ class _Pending:
     is_unanswered: bool = False
 
 
-class ObjectPartitionWriter:
-    """Appends one shard's records to its partition. `position`, `end`: after the last durable commit."""
+class ObjectAppender:
+    """A partition that is open for writing; implements Appender. `newest`: the header of its newest commit."""
 
-    def __init__(
-        self,
-        store: Store,
-        partition: Partition,
-        mapping: RecordMapping,
-        newest: Header,
-        clock: Callable[[], float],
-        note: Callable[[], None] | None,
-    ) -> None:
+    def __init__(self, store: Store, partition: Partition, newest: Header) -> None:
         self._store = store
         self._partition = partition
-        self.mapping = mapping
-        self.topic = partition.topic
         self._newest = newest
-        self._clock = clock
-        self._note = note
-        self._pending: _Pending | None = None
 
     @property
     def position(self) -> Checkpoint | None:
-        """The Kinesis position of the last durable record (rule R12), None if there is none."""
+        """The Kinesis position of the last durable record."""
         return self._newest.position
 
     @property
@@ -87,41 +65,33 @@ class ObjectPartitionWriter:
         """The offset of the next record."""
         return self._newest.end
 
-    def prepare(self, parts: Sequence[Columns]) -> None:
-        """Encode the next commit, at least one part. `commit` makes it durable."""
+    def lay_out(self, batch: pa.RecordBatch, first: Checkpoint, last: Checkpoint, now: float) -> _Pending:
+        """Return the next commit, compressed. Whatever requests are made for it, it is there once."""
         newest = self._newest
-        batch = record_batch(parts, self.mapping, topic=self.topic, partition=self._partition.number, base=newest.end)
         header = msgspec.structs.replace(
             newest,
             kind="commit",
             number=newest.number + 1,
             base=newest.end,
             end=newest.end + batch.num_rows,
-            first=str(parts[0].first),
-            last=str(parts[-1].last),
-            committed_at=self._clock(),
+            first=str(first),
+            last=str(last),
+            committed_at=now,
             write=secrets.token_hex(8),
         )
-        self._pending = _Pending(header, encode(header, batch))
+        return _Pending(header, encode(header, batch))
 
-    def commit(self) -> None:
-        """Make the prepared records durable, with the position of the last one. Call it again after a retryable error.
-
-        Raises StoreUnavailableError, SinkFencedError if another writer has opened the partition since, and SinkError.
-        """
-        pending = self._pending
-        if pending is None:
-            return
-        if not take_number(self._store, self._partition, pending):
+    def append(self, laid_out: _Pending) -> None:
+        """Take the next number with it. Raises StoreUnavailableError, SinkFencedError and SinkError."""
+        if not take_number(self._store, self._partition, laid_out):
             raise SinkFencedError(
                 f"{self._partition.name} was opened by another writer after this one (epoch {self._newest.epoch}): this"
                 " worker has lost the shard, and the other one reads uncommitted records again"
             )
-        self._newest, self._pending = pending.header, None
-        if self._note is not None:
-            with suppress(SinkError):  # the records are durable: the next commit repeats a failure
-                self._note()
-                self._note = None
+        self._newest = laid_out.header
+
+    def close(self) -> None:
+        """Nothing has to be released."""
 
 
 def take_number(store: Store, partition: Partition, pending: _Pending) -> bool:
@@ -145,43 +115,13 @@ def take_number(store: Store, partition: Partition, pending: _Pending) -> bool:
     return True
 
 
-def open_partition(
-    store: Store,
-    topic: str,
-    stream: str,
-    shard_id: str,
-    clock: Callable[[], float],
-    extract: Extractor | None = None,
-    *,
-    checkpoint: Checkpoint = Checkpoint.TRIM_HORIZON,
-    created_at: float | None = None,
-    check_cancelled: Callable[[], object] = lambda: None,
-) -> ObjectPartitionWriter:
-    """Open a shard's partition for writing, and fence all earlier writers.
-
-    `extract`: see RecordMapping. `checkpoint`: that of the shard's lease, `created_at`: of the stream, see
-    `with_shard`. `check_cancelled` is called before each number that is taken, and may raise: who has lost the
-    shard must not fence its next owner. It may be called again after any error. Raises StreamRecreatedError if the
-    topic belongs to a former stream of this name, LogIncompleteError if a part of the partition is gone or the shard
-    was read without it, SegmentCorruptError, LogOwnerError, LogVersionError, StoreUnavailableError and SinkError.
-    """
-    files = ObjectFiles(store)
-    catalog = with_shard(files, topic, stream, shard_id, checkpoint, created_at)
-    number = catalog.partitions[shard_id]
-    partition = Partition(store, topic, number, (stream, shard_id))
-    is_written = number in catalog.written
+def open_appender(
+    store: Store, partition: Partition, clock: Callable[[], float], check_cancelled: Callable[[], object]
+) -> ObjectAppender:
+    """Take the next number of a partition, which fences all earlier writers. See PartitionFiles."""
     if partition.read_head() is None:
-        if is_written:
-            raise LogIncompleteError(emptied_message(partition.name))
         _create_head(store, partition)
-    newest = _begin_epoch(store, partition, clock, check_cancelled)
-    noted = is_noted(catalog, number, created_at)
-    note = None if noted else partial(mark_written, files, topic, stream, number, created_at)
-    if note is not None and not is_written and newest.last is not None:
-        with suppress(SinkError):  # an earlier writer was killed before it noted that; each commit repeats it
-            note()
-            note = None
-    return ObjectPartitionWriter(store, partition, RecordMapping(stream, shard_id, extract), newest, clock, note)
+    return ObjectAppender(store, partition, _begin_epoch(store, partition, clock, check_cancelled))
 
 
 def _create_head(store: Store, partition: Partition) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from efo.model import Checkpoint, Record
 from efo_service.log.columns.layout import columns_of
 from efo_service.log.objects.compaction import Compactor
+from efo_service.log.objects.files import ObjectFiles
 from efo_service.log.objects.partition import Partition
-from efo_service.log.objects.writer import ObjectPartitionWriter, open_partition
+from efo_service.log.partition_writer import PartitionWriter, open_partition
 from efo_service.relay.object_store.memory import MemoryStore
 from efo_service.relay.object_store.store import Store
 
@@ -28,9 +30,9 @@ def make_records(count: int, start: int = 0) -> tuple[Record, ...]:
     )
 
 
-def prepare(writer: ObjectPartitionWriter, records: Sequence[Record]) -> None:
+def prepare(writer: PartitionWriter, records: Sequence[Record]) -> Any:
     """Let a writer prepare a commit of these records."""
-    writer.prepare([columns_of(records, writer.mapping)])
+    return writer.prepare([columns_of(records, writer.mapping)])
 
 
 def number_of(position: Checkpoint | None) -> int:
@@ -43,20 +45,17 @@ class Log:
 
     def __init__(self, store: MemoryStore | None = None) -> None:
         self.memory = store or MemoryStore()
-        self.writers: list[ObjectPartitionWriter] = []
+        self.writers: list[PartitionWriter] = []
 
     def client(self) -> MemoryStore:
         return self.memory.client()
 
-    def writer(
-        self, store: Store | None = None, *, stream: str = STREAM, shard_id: str = SHARD
-    ) -> ObjectPartitionWriter:
-        return open_partition(store or self.memory, TOPIC, stream, shard_id, lambda: 1_800_000_000.25)
+    def writer(self, store: Store | None = None, *, stream: str = STREAM, shard_id: str = SHARD) -> PartitionWriter:
+        return open_partition(ObjectFiles(store or self.memory), TOPIC, stream, shard_id, lambda: 1_800_000_000.25)
 
-    def append(self, writer: ObjectPartitionWriter, count: int) -> None:
+    def append(self, writer: PartitionWriter, count: int) -> None:
         """Commit the next records of the shard after the writer's position."""
-        prepare(writer, make_records(count, number_of(writer.position)))
-        writer.commit()
+        writer.append(make_records(count, number_of(writer.position)))
 
     def partition(self, store: Store | None = None) -> Partition:
         return Partition(store or self.memory, TOPIC, 0, (STREAM, SHARD))

@@ -201,10 +201,10 @@ def test_a_writer_that_repeats_its_commit_writes_each_record_once(number, fault:
         writer = log.writer(store)
     for count in (1, 3):
         end = writer.end
-        prepare(writer, make_records(count, number_of(writer.position)))
+        laid_out = prepare(writer, make_records(count, number_of(writer.position)))
         for _ in range(3):
             with suppress(StoreUnavailableError):
-                writer.commit()
+                writer.commit(laid_out)
                 break
             if others is not None:
                 store.arrive()
@@ -245,10 +245,10 @@ def test_an_answer_that_is_lost_costs_no_second_upload(log) -> None:
         return "lost" if operation == "create" and len(created) == 1 else None
 
     log.memory.fault = lost
-    prepare(writer, make_records(2))
+    laid_out = prepare(writer, make_records(2))
     with pytest.raises(StoreUnavailableError):
-        writer.commit()
-    writer.commit()
+        writer.commit(laid_out)
+    writer.commit(laid_out)
     assert len(created) == 1
     log.check(2)
 
@@ -258,12 +258,12 @@ def test_a_request_that_arrives_while_it_is_repeated_counts_once(log) -> None:
     writer = log.writer()
     store = log.memory
     store.fault = lambda operation, _key: "late" if operation == "create" else None
-    prepare(writer, make_records(2))
+    laid_out = prepare(writer, make_records(2))
     with pytest.raises(StoreUnavailableError):
-        writer.commit()
+        writer.commit(laid_out)
     store.fault = lambda _operation, _key: None
     store.on_step = lambda step: store.arrive() if step.operation == "create" and not step.is_done else None
-    writer.commit()
+    writer.commit(laid_out)
     assert writer.end == 2
     log.check(2)
 
@@ -271,7 +271,7 @@ def test_a_request_that_arrives_while_it_is_repeated_counts_once(log) -> None:
 def test_a_conflict_without_an_object_is_repeated(log, monkeypatch) -> None:
     """S3 answers 409 if another request for the key is in progress, though none of them may succeed."""
     writer = log.writer()
-    prepare(writer, make_records(2))
+    laid_out = prepare(writer, make_records(2))
     with monkeypatch.context() as patched:
 
         def conflict(_key: str, _content: bytes) -> Version:
@@ -279,8 +279,8 @@ def test_a_conflict_without_an_object_is_repeated(log, monkeypatch) -> None:
 
         patched.setattr(log.memory, "create", conflict)
         with pytest.raises(StoreUnavailableError, match="has no such object yet"):
-            writer.commit()
-    writer.commit()
+            writer.commit(laid_out)
+    writer.commit(laid_out)
     log.check(2)
 
 
@@ -289,7 +289,7 @@ def test_a_stalled_writer_is_refused_for_ever(log, records) -> None:
     """Its number was committed, folded, merged, and expired, again and again: the key is still taken."""
     stalled = log.writer(log.client())
     log.append(stalled, 1)
-    prepare(stalled, make_records(5, 1))
+    laid_out = prepare(stalled, make_records(5, 1))
     other = log.writer()
     for _ in range(3):
         for _ in range(records):
@@ -300,10 +300,10 @@ def test_a_stalled_writer_is_refused_for_ever(log, records) -> None:
         log.compactor().remove_orphans()
         end = log.check()
         with pytest.raises(SinkFencedError, match="opened by another writer after this one"):
-            stalled.commit()
+            stalled.commit(laid_out)
         assert log.check() == end
         stalled = log.writer(log.client())  # the roles change: now this one is fenced by the next
-        prepare(stalled, make_records(5, number_of(stalled.position)))
+        laid_out = prepare(stalled, make_records(5, number_of(stalled.position)))
         other = log.writer()
     log.check(1 + 3 * records)
 

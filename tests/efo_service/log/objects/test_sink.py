@@ -10,7 +10,8 @@ import trio
 
 from efo.model import Batch, Checkpoint
 from efo_service.factories.object_log import RETRIES
-from efo_service.log.objects.sink import ObjectLogSink
+from efo_service.log.objects.files import ObjectFiles
+from efo_service.log.sink import LogSink
 from efo_service.relay.destination import Destination
 from efo_service.relay.errors import (
     LogIncompleteError,
@@ -31,8 +32,8 @@ def batch(count: int, start: int = 0, number: int = 0) -> Batch:
 
 
 @pytest.fixture
-def sink(log) -> ObjectLogSink:
-    return ObjectLogSink(log.memory, TOPIC)
+def sink(log) -> LogSink:
+    return LogSink(ObjectFiles(log.memory), TOPIC)
 
 
 @pytest.fixture
@@ -125,7 +126,7 @@ async def test_a_cancelled_opener_does_not_fence_the_next_owner(log, sink) -> No
 
     store.on_step = on_step
     with scope:
-        async with ObjectLogSink(store, TOPIC).open(STREAM, SHARD):
+        async with LogSink(ObjectFiles(store), TOPIC).open(STREAM, SHARD):
             pass
     assert scope.cancelled_caught
     log.append(owners[0], 3)

@@ -6,6 +6,7 @@ import pytest
 
 from efo.model import Record
 from efo_service.exit_codes import Exit
+from efo_service.log.disk import DiskFiles
 from efo_service.log.partition_writer import open_partition
 from efo_service.operations.doctor import files
 from efo_service.operations.doctor.files import by_whom, holders, jsonl_check, lock_holders, log_checks
@@ -31,7 +32,7 @@ def root(tmp_path):
 @pytest.fixture
 def written(root):
     """Open the partition of a shard, as a running service does; return its writer."""
-    writer = open_partition(root, "orders", "orders", SHARD, lambda: 0.0)
+    writer = open_partition(DiskFiles(root), "orders", "orders", SHARD, lambda: 0.0)
     yield writer
     writer.close()
 
@@ -62,8 +63,8 @@ async def test_the_log_of_a_running_writer_passes_names_it_and_leaves_it_its_loc
     assert outcome.detail == f"{root / 'orders'} has 1 partitions, 1 of them open in process {os.getpid()}"
     assert contents(root) == before
     with pytest.raises(BlockingIOError):
-        lock(written.directory / "writer.lock", wait=False)
-    written._epoch.check()  # it is not fenced
+        lock(root / "orders" / "0" / "writer.lock", wait=False)
+    written._opened._epoch.check()  # it is not fenced
 
 
 async def test_a_writer_that_this_process_cannot_see_is_found_all_the_same(root, written, monkeypatch, tmp_path):
@@ -74,7 +75,7 @@ async def test_a_writer_that_this_process_cannot_see_is_found_all_the_same(root,
 async def test_a_log_that_is_closed_can_be_opened_after_the_check(root, written):
     written.close()
     assert (await found(of_log(root)))["log topic"].detail.endswith("0 of them open in no process")
-    lock(written.directory / "writer.lock", wait=False).close()
+    lock(root / "orders" / "0" / "writer.lock", wait=False).close()
 
 
 async def test_a_topic_of_another_stream_fails_with_its_remedy(root, written):
@@ -96,7 +97,7 @@ async def test_a_log_that_lost_its_catalog_fails_with_the_remedy_of_its_error(ro
 async def test_a_partition_that_was_emptied_fails_with_the_remedy_of_its_error(root, written):
     written.append([Record("1", 0.0, b"value", "key")])
     written.close()
-    for segment in written.directory.glob("*.arrow"):
+    for segment in (root / "orders" / "0").glob("*.arrow"):
         segment.unlink()
     outcome = (await found(of_log(root)))["log topic"]
     assert outcome.result == "failed"

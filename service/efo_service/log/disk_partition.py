@@ -1,0 +1,257 @@
+"""A partition on a disk: its segments, to read and to append to.
+
+A reader needs no lock: what it has listed may be compacted meanwhile, and then it lists again. A writer has the lock
+and the newest epoch of the partition (efo_service.log.fencing), and each of its commits is one rename.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Final, NamedTuple
+
+from efo.model import Checkpoint
+from efo_service.log.fencing import Epoch, begin_epoch, read_epoch
+from efo_service.log.files import Content, ListedFile, Owner, PartitionState
+from efo_service.log.segments import (
+    MAX_LISTINGS,
+    Origin,
+    Segment,
+    SegmentContent,
+    all_segments,
+    check_owner,
+    has_segments,
+    last_segment,
+    list_segments,
+    read_origin,
+    read_parts,
+    read_segment,
+    read_timestamps,
+    segment_content,
+    split_superseded,
+    write_segment,
+)
+from efo_service.relay.errors import (
+    LogIncompleteError,
+    LogOwnerError,
+    SegmentGoneError,
+    SinkError,
+    SinkLockedError,
+    os_errors,
+)
+from efo_service.relay.storage import lock, sync_directory
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+_NO_EPOCH: Final = (
+    "{} has segments, but no valid file epoch, which is older than each of them: a copy was restored in part. Compare"
+    " it with the copy; the relay writes the file again when it opens the partition"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DiskPartition:
+    """A partition in a directory; implements PartitionFiles. `mapped`: map segments into memory, see `read_segment`."""
+
+    directory: Path
+    number: int
+    owner: Owner
+    mapped: bool = False
+
+    @property
+    def name(self) -> str:
+        """The directory."""
+        return str(self.directory)
+
+    @property
+    def emptied_message(self) -> str:
+        """The message for a directory without segments that had records."""
+        return (
+            f"{self.directory} has no segment, but records were committed to it: restore its segments from a copy."
+            " Without a copy, stop the relay and run `efo log adopt`: the shard then continues in a new partition"
+        )
+
+    def has_records(self) -> bool:
+        """Return whether there is any segment, whatever its name."""
+        return has_segments(self.directory)
+
+    def start(self) -> int:
+        """Return the offset of the oldest record."""
+        segments = list_segments(self.directory)
+        return segments[0].base if segments else 0
+
+    def end(self) -> int | None:
+        """Return the offset after the newest record."""
+        last = last_segment(self.directory)
+        return None if last is None else last.end
+
+    def parts(self, start: int, end: int, *, allow_gaps: bool) -> Iterator[pa.RecordBatch]:
+        """Yield the records of a range of offsets."""
+        for _, batch in read_parts(self.directory, start, end, self.owner, allow_gaps=allow_gaps, mapped=self.mapped):
+            yield batch
+
+    def timestamps(self) -> Iterator[tuple[int, pa.Array]]:
+        """Yield the arrival times: of each segment this column alone, without its checksum."""
+        for listing in range(1, MAX_LISTINGS + 1):
+            try:
+                for segment in list_segments(self.directory):
+                    times, origin = read_timestamps(segment)
+                    check_owner(segment, origin, self.owner)
+                    yield segment.base, times
+            except SegmentGoneError:
+                if listing == MAX_LISTINGS:
+                    raise
+            else:
+                return
+
+    def check(self) -> None:
+        """Raise LogOwnerError if the directory was moved. Damage is left to those who read the whole segment."""
+        try:
+            if (segment := last_segment(self.directory)) is not None:
+                try:
+                    check_owner(segment, read_origin(segment), self.owner)
+                except LogOwnerError:
+                    read_segment(segment)  # damage may name another owner
+                    raise
+        except LogOwnerError:
+            raise
+        except SinkError:
+            return
+
+    def state(self) -> PartitionState:
+        """Return the state of the partition. Raises SegmentGoneError after MAX_LISTINGS listings."""
+        for _ in range(MAX_LISTINGS - 1):
+            with suppress(SegmentGoneError):
+                return self._state()
+        return self._state()
+
+    def _state(self) -> PartitionState:
+        current, superseded = split_superseded(all_segments(self.directory))
+        newest = read_origin(current[-1]) if current else None
+        return PartitionState(
+            partition=self.number,
+            shard_id=self.owner[1],
+            segments=len(current),
+            replaced=len(superseded),
+            size=sum(_size(segment) for segment in (*current, *superseded)),
+            start=current[0].base if current else 0,
+            end=current[-1].end if current else 0,
+            position=str(newest.last) if newest else None,
+            oldest_commit=read_origin(current[0]).committed_at if current else None,
+            newest_commit=newest.committed_at if newest else None,
+            epoch=read_epoch(self.directory),
+        )
+
+    def files(self) -> Iterator[ListedFile]:
+        """Yield the current segments, then the superseded ones."""
+        current, superseded = split_superseded(all_segments(self.directory))
+        for segments, is_superseded in ((current, False), (superseded, True)):
+            for one in segments:
+                read = partial(self._content, one)
+                yield ListedFile(str(one.path), read, one.base, one.end, _size(one), is_superseded)
+
+    def _content(self, segment: Segment) -> Content:
+        batch, origin = read_segment(segment)
+        check_owner(segment, origin, self.owner)
+        return Content(segment.base, segment.end, origin.first, origin.last, batch, _size(segment))
+
+    def findings(self) -> Iterator[str]:
+        """Yield segments with the same offsets, and a lost epoch."""
+        current, _ = split_superseded(all_segments(self.directory))
+        for before, after in pairwise(current):
+            if after.base < before.end:
+                yield f"{after.path} and {before.path} have the same offsets: one of them was copied here, move it away"
+        if current and not read_epoch(self.directory):
+            yield _NO_EPOCH.format(self.directory)
+
+    # --- writing -------------------------------------------------------------------------------------------
+
+    def open(
+        self, clock: Callable[[], float], check_cancelled: Callable[[], object], *, was_written: bool
+    ) -> DiskAppender:
+        """Lock the partition, begin an epoch, and recover. `clock` is not needed. Raises SinkLockedError and others."""
+        del clock
+        directory, shard_id = self.directory, self.owner[1]
+        with os_errors("open", directory):
+            directory.mkdir(exist_ok=True)
+            sync_directory(directory.parent)
+        in_use = (
+            f"{directory} is open in another writer: {shard_id} has two workers, or a stopping worker has not finished"
+            " its last commit"
+        )
+        held = lock_for_writing(directory, in_use)
+        try:
+            check_cancelled()
+            opened = DiskAppender(begin_epoch(directory), self.owner, held)
+            opened.recover(self.emptied_message if was_written else None)
+        except BaseException:
+            held.close()
+            raise
+        return opened
+
+
+def lock_for_writing(directory: Path, in_use: str) -> IO[bytes]:
+    """Return the lock of a partition's writer. Raises SinkLockedError with the message `in_use`, and SinkError."""
+    with os_errors("open", directory):
+        try:
+            return lock(directory / "writer.lock", wait=False)
+        except BlockingIOError as error:
+            raise SinkLockedError(in_use) from error
+
+
+class LaidOut(NamedTuple):
+    """A commit that is to be made. `position`: the Kinesis position of its last record."""
+
+    content: SegmentContent
+    position: Checkpoint
+
+
+class DiskAppender:
+    """A partition that is open for writing; implements Appender. It has the lock, until it is closed, and an epoch."""
+
+    def __init__(self, epoch: Epoch, owner: Owner, held: IO[bytes]) -> None:
+        self._epoch = epoch
+        self._owner = owner
+        self._lock = held
+        self.position: Checkpoint | None = None
+        self.end = 0
+
+    def recover(self, emptied: str | None = None) -> None:
+        """Read the position and the end from the last segment, after checking every byte of it.
+
+        `emptied`: the message of the LogIncompleteError if there is none; None if there need not be one.
+        """
+        last = last_segment(self._epoch.directory)
+        if last is not None:
+            _, origin = read_segment(last)
+            check_owner(last, origin, self._owner)
+            self.position, self.end = origin.last, last.end
+        elif emptied is not None:
+            raise LogIncompleteError(emptied)
+
+    def lay_out(self, batch: pa.RecordBatch, first: Checkpoint, last: Checkpoint, now: float) -> LaidOut:
+        """Return the content of the next segment."""
+        return LaidOut(segment_content(batch, Origin(*self._owner, first, last, now)), last)
+
+    def append(self, laid_out: LaidOut) -> None:
+        """Write it as a segment. Raises SinkFencedError, SinkFullError and SinkError."""
+        segment = write_segment(self._epoch.directory, laid_out.content, self._epoch)
+        self.position, self.end = laid_out.position, segment.end
+
+    def close(self) -> None:
+        """Unlock the partition."""
+        self._lock.close()
+
+
+def _size(segment: Segment) -> int:
+    with os_errors("look at", segment.path):
+        try:
+            return segment.path.stat().st_size
+        except FileNotFoundError:  # removed since it was listed
+            return 0
