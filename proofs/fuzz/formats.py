@@ -26,14 +26,14 @@ from efo_service.log.catalog import catalog_from
 from efo_service.log.files import parse_fields
 from efo_service.log.objects import codec
 from efo_service.log.objects.head import Head, decode_head, encode_head
-from efo_service.relay.errors import SinkError
-from efo_service.relay.object_leases.document import (
+from efo_service.object_leases.document import (
     LeaseDocument,
     decode_document,
     decode_lease,
     encode_document,
     encode_lease,
 )
+from efo_service.relay.errors import SinkError
 from proofs.fuzz.target import STEP, Target
 
 _HEADER: Final = codec.Header(

@@ -29,7 +29,7 @@ from typing import Any, Final
 from efo.errors import EfoError
 from efo.testing import FakeKinesisThread
 from efo_service.log.readable import open_readable
-from efo_service.relay.object_store.url import StoreUrl
+from efo_service.object_store.url import StoreUrl
 from proofs.edges.service import STREAM, Service, serving
 from proofs.incidents.alerts import Scrape, minutes_until
 from proofs.peers.process_tree import descendants

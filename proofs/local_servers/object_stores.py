@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from efo_service.relay.object_store.url import Option, Scheme
+from efo_service.object_store.url import Option, Scheme
 from proofs.local_servers.processes import Server, directory, free_port
 from proofs.local_servers.running import NotInstalledError
 from proofs.paths import TOOLS

@@ -17,8 +17,8 @@ from efo.testing.faults.script import ALWAYS, FaultScript, When
 from efo_service.config.settings import Settings
 from efo_service.factories import lease_store, object_leases, object_log
 from efo_service.factories.sinks import open_sink
+from efo_service.object_store.memory import MemoryStore
 from efo_service.relay.errors import LogError
-from efo_service.relay.object_store.memory import MemoryStore
 from proofs.attacks.programs import STREAM, World, world
 from proofs.attacks.service import until
 from proofs.local_servers.processes import free_port

@@ -6,8 +6,8 @@ import trio
 
 from efo_service.demo.verify import FoundRecord
 from efo_service.log.readable import open_readable
+from efo_service.object_store.url import parse_url
 from efo_service.relay.errors import SinkError
-from efo_service.relay.object_store.url import parse_url
 from proofs.e2e.config import object_log
 from proofs.local_servers.object_stores import BUCKET, Running
 

@@ -123,8 +123,8 @@ def tokens_of_msk_meet_a_newline() -> Outcome:
 def an_object_store_meets_a_newline() -> Outcome:
     """Open a log on S3."""
     os.environ.update(GOOD, AWS_SESSION_TOKEN=f"{CANARY}\n")
-    from efo_service.relay.object_store.remote import open_store  # noqa: PLC0415 - after the variables
-    from efo_service.relay.object_store.url import parse_url  # noqa: PLC0415 - the same
+    from efo_service.object_store.remote import open_store  # noqa: PLC0415 - after the variables
+    from efo_service.object_store.url import parse_url  # noqa: PLC0415 - the same
 
     return _refused(lambda: open_store(parse_url("s3://logs/efo")), "AWS_SESSION_TOKEN")
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from efo_service.relay.object_store.url import parse_url
+from efo_service.object_store.url import parse_url
 from proofs.incidents.disks import small_disk
 from proofs.incidents.incident import Expected, Incident, in_lines, in_log, running, signalled
 from proofs.local_servers import object_stores

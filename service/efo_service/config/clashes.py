@@ -10,7 +10,7 @@ from typing import Final
 
 from efo.arn import parse_stream
 from efo_service.config.settings import KinesisSettings, Settings
-from efo_service.relay.object_store.url import StoreUrl
+from efo_service.object_store.url import StoreUrl
 
 
 def clashes(streams: Mapping[str, Settings]) -> Iterator[str]:

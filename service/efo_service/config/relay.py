@@ -12,7 +12,7 @@ from efo.errors import ConfigurationError
 from efo.settings import ConsumerSettings
 from efo_service.config.kafka import KafkaSettings
 from efo_service.config.section import Count, LocalPath, LogDirectory, Name, Seconds, Section, defined
-from efo_service.relay.object_store.url import StoreUrl, log_root, parse_url
+from efo_service.object_store.url import StoreUrl, log_root, parse_url
 from efo_service.relay.plugins import BUILT_IN, check_sink, owns_positions
 
 

@@ -32,7 +32,7 @@ from efo.deprecations import with_new_names
 from efo.errors import ConfigurationError
 from efo.proxy import parse_proxy, without_credentials
 from efo.third_party_errors import reason_of
-from efo_service.relay.object_store.url import is_url
+from efo_service.object_store.url import is_url
 
 
 def _check_endpoint(value: str) -> str:

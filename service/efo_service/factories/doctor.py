@@ -23,6 +23,7 @@ from efo_service.errors import missing_package as missing_in
 from efo_service.factories.kafka import kafka_options
 from efo_service.factories.kinesis import open_stream
 from efo_service.factories.lease_store import inspectable_leases
+from efo_service.object_store.url import StoreUrl
 from efo_service.operations.doctor.endpoint import NEEDED, CheckedStream, endpoint_checks, through
 from efo_service.operations.doctor.identity import identity_checks
 from efo_service.operations.doctor.kinesis import kinesis_checks
@@ -30,7 +31,6 @@ from efo_service.operations.doctor.leases import lease_checks
 from efo_service.operations.doctor.machine import MIB, decoder_check, disk_check, java_check, port_check
 from efo_service.operations.doctor.running import Check, SharedResource, missing_package, untested
 from efo_service.relay.errors import SinkError
-from efo_service.relay.object_store.url import StoreUrl
 from efo_service.spark.java import find_java
 
 _LOG_FREE: Final = 1024 * MIB

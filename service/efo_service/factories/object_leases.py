@@ -11,12 +11,12 @@ from opentelemetry.metrics import MeterProvider
 
 from efo.leases.store import Inspection, LeaseStore
 from efo_service.config.settings import Settings
+from efo_service.object_leases.store import ObjectLeaseStore
+from efo_service.object_store.measured import MeasuredStore
+from efo_service.object_store.remote import TIMEOUT, open_store
+from efo_service.object_store.store import Store
+from efo_service.object_store.url import StoreUrl
 from efo_service.relay.doubt import SECONDS
-from efo_service.relay.object_leases.store import ObjectLeaseStore
-from efo_service.relay.object_store.measured import MeasuredStore
-from efo_service.relay.object_store.remote import TIMEOUT, open_store
-from efo_service.relay.object_store.store import Store
-from efo_service.relay.object_store.url import StoreUrl
 
 
 @asynccontextmanager

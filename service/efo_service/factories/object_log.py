@@ -21,15 +21,15 @@ from efo_service.log.objects.files import ObjectFiles
 from efo_service.log.objects.maintenance import ObjectLogMaintenance
 from efo_service.log.sink import LogSink
 from efo_service.log.state import LogState
+from efo_service.object_store.measured import MeasuredStore
+from efo_service.object_store.probe import StoreProbe, probe
+from efo_service.object_store.remote import open_store
+from efo_service.object_store.repeating import RepeatingStore
+from efo_service.object_store.store import Store
+from efo_service.object_store.url import StoreUrl
 from efo_service.relay import doubt
 from efo_service.relay.destination import Destination, SinkReports, SinkRetries, repeated
 from efo_service.relay.mapping import Extractor
-from efo_service.relay.object_store.measured import MeasuredStore
-from efo_service.relay.object_store.probe import StoreProbe, probe
-from efo_service.relay.object_store.remote import open_store
-from efo_service.relay.object_store.repeating import RepeatingStore
-from efo_service.relay.object_store.store import Store
-from efo_service.relay.object_store.url import StoreUrl
 
 RETRIES: Final = SinkRetries(initial=0.2, limit=20.0, jitter=0.5, isolates=False, doubt=doubt.SECONDS)
 """A store that does not answer, or asks to come back later; and a log that looks damaged, in one answer of many."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from efo.errors import ConfigurationError, MissingExtraError
-from efo_service.relay.object_store.url import log_root
+from efo_service.object_store.url import log_root
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -18,7 +18,7 @@ from efo_service.log.catalog import Adoption, Catalog, partition_of
 from efo_service.log.files import LogFiles
 from efo_service.log.inspection import LiveFile, TopicState, Verification
 from efo_service.log.reader_offsets import ReaderCommit
-from efo_service.relay.object_store.url import StoreUrl
+from efo_service.object_store.url import StoreUrl
 
 
 @dataclass(frozen=True)

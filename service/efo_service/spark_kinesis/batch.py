@@ -17,7 +17,7 @@ from pyspark.sql.datasource import InputPartition
 
 from efo.errors import ConfigurationError
 from efo_service.config.settings import Settings
-from efo_service.relay.object_store.url import StoreUrl, log_root
+from efo_service.object_store.url import StoreUrl, log_root
 from efo_service.spark.errors import one_line_errors
 from efo_service.spark.source.log_reader import LogReader
 from efo_service.spark.source.planner import GrowingPlanner

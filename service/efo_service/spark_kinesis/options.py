@@ -17,7 +17,7 @@ from efo.settings import refuse_future
 from efo_service.config.mistakes import expected, suggest
 from efo_service.config.settings import Settings
 from efo_service.config.streams import StreamSettings
-from efo_service.relay.object_store.url import StoreUrl
+from efo_service.object_store.url import StoreUrl
 from efo_service.spark.source import subscription
 from efo_service.spark.source.bounds import ENDING, STARTING, AtTime
 from efo_service.spark.source.options import NAMES, Options, parse_options, root_of

@@ -10,7 +10,7 @@ from efo_service.cli import call
 from efo_service.exit_codes import Exit
 from efo_service.log.objects import files
 from efo_service.log.readable import open_readable
-from efo_service.relay.object_store.url import log_root
+from efo_service.object_store.url import log_root
 from tests.efo_service.log.objects.logs import SHARD, Log
 
 URL = "s3://logs/efo"

@@ -18,7 +18,7 @@ from efo_service.config.loading import load
 from efo_service.errors import UnavailableError
 from efo_service.factories import object_leases
 from efo_service.factories.lease_store import inspectable_leases, open_leases
-from efo_service.relay.object_store.memory import MemoryStore
+from efo_service.object_store.memory import MemoryStore
 from proofs.local_servers.object_stores import BUCKET, ENVIRONMENT, running, serve_versitygw
 
 HEAD = '[kinesis]\nstream = "orders"\n\n[consumer]\napplication = "billing"\n\n[leases]\nstore = "log"\n'

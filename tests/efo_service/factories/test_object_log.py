@@ -14,10 +14,10 @@ from efo.model import Batch
 from efo_service.config.settings import Settings
 from efo_service.factories import object_log
 from efo_service.factories.sinks import open_sink
+from efo_service.object_store.memory import MemoryStore
+from efo_service.object_store.store import Version
 from efo_service.relay import doubt
 from efo_service.relay.errors import LogError, LogOwnerError, StoreDeniedError, StoreUnavailableError, StoreUnfitError
-from efo_service.relay.object_store.memory import MemoryStore
-from efo_service.relay.object_store.store import Version
 from tests.efo_service.log.objects.logs import SHARD, STREAM, Log, make_records
 from tests.efo_service.relay.relaying import relay_all
 

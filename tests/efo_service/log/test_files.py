@@ -28,6 +28,7 @@ from efo_service.log.inspection import inspect_topic, live_files, verify_topic
 from efo_service.log.objects.files import ObjectFiles
 from efo_service.log.partition_writer import PartitionWriter, open_partition
 from efo_service.log.reader_offsets import ReaderCommit, commit_reader, read_readers, remove_reader
+from efo_service.object_store.memory import MemoryStore
 from efo_service.relay.errors import (
     LogError,
     LogIncompleteError,
@@ -36,7 +37,6 @@ from efo_service.relay.errors import (
     SegmentMissingError,
     TopicNotFoundError,
 )
-from efo_service.relay.object_store.memory import MemoryStore
 from tests.efo_service.conftest import FIRST, SHARD, STREAM, TOPIC
 
 Append = Callable[[int, int], None]

@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from efo.errors import ConfigurationError
-from efo_service.log import disk, segments as relay_segments
+from efo_service.log import disk_partition, segments as relay_segments
 from efo_service.log.compaction import compact
 from efo_service.log.disk import DiskFiles
 from efo_service.log.export import export
@@ -135,7 +135,7 @@ def compact_before_reading(monkeypatch, root, segment: Segment) -> None:
         return read_segment(wanted, **how)
 
     monkeypatch.setattr(relay_segments, "read_segment", read)
-    monkeypatch.setattr(disk, "read_segment", read)
+    monkeypatch.setattr(disk_partition, "read_segment", read)
 
 
 @pytest.mark.parametrize("at", [0, 1])
@@ -158,7 +158,7 @@ def test_verify_reports_listed_segments_that_do_not_exist(root, monkeypatch) -> 
     def raise_gone(segment, **_how):
         raise SegmentGoneError(f"{segment.path} does not exist any more")
 
-    monkeypatch.setattr(disk, "read_segment", raise_gone)
+    monkeypatch.setattr(disk_partition, "read_segment", raise_gone)
     first, second = verify_topic(DiskFiles(root), "t").problems
     assert "t/0: files after offset 0 are listed but do not exist" in first
     assert "t/1: files after offset 0" in second
@@ -170,7 +170,7 @@ def test_inspect_lists_again_if_the_oldest_segment_has_just_expired(root, monkey
             segment.path.unlink()
         return read_origin(segment)
 
-    monkeypatch.setattr(disk, "read_origin", read)
+    monkeypatch.setattr(disk_partition, "read_origin", read)
     assert inspect_topic(DiskFiles(root), "t").partitions[0].start == 2
 
 
@@ -181,7 +181,7 @@ def test_inspect_gives_up_if_a_listed_segment_never_exists(root, monkeypatch) ->
         asked.append(segment)
         raise SegmentGoneError(f"{segment.path} does not exist any more")
 
-    monkeypatch.setattr(disk, "read_origin", raise_gone)
+    monkeypatch.setattr(disk_partition, "read_origin", raise_gone)
     with pytest.raises(SegmentGoneError):
         inspect_topic(DiskFiles(root), "t")
     assert len(asked) == relay_segments.MAX_LISTINGS
@@ -200,7 +200,7 @@ def test_a_segment_that_is_removed_while_its_partition_is_inspected_has_no_size(
 
     before = inspect_topic(DiskFiles(root), "t").partitions[0]
     size = removed.path.stat().st_size
-    monkeypatch.setattr(disk, "read_origin", read_and_remove)
+    monkeypatch.setattr(disk_partition, "read_origin", read_and_remove)
     after = inspect_topic(DiskFiles(root), "t").partitions[0]
     assert (after.replaced, after.size) == (before.replaced, before.size - size)
 

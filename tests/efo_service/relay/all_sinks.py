@@ -17,11 +17,11 @@ from efo_service.log.objects.files import ObjectFiles
 from efo_service.log.objects.partition import Partition
 from efo_service.log.segments import list_segments, read_segment
 from efo_service.log.sink import LogSink
+from efo_service.object_store.memory import MemoryStore
 from efo_service.relay.jsonlines import open_json_lines
 from efo_service.relay.kafka.options import KafkaOptions
 from efo_service.relay.kafka.sink import open_kafka
 from efo_service.relay.mapping import Header, Message
-from efo_service.relay.object_store.memory import MemoryStore
 from efo_service.relay.sink import Sink
 from proofs.local_servers.kafka import read_topic, serve_kafka
 from proofs.local_servers.running import Serve

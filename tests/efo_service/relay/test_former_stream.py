@@ -21,9 +21,9 @@ from efo_service.log.readable import ReadableLog
 from efo_service.log.retention import RetentionRules
 from efo_service.log.segments import FORMAT_VERSION
 from efo_service.log.sink import LogSink
+from efo_service.object_store.memory import MemoryStore
+from efo_service.object_store.url import parse_url
 from efo_service.relay.errors import LogIncompleteError, LogOwnerError, SinkLockedError
-from efo_service.relay.object_store.memory import MemoryStore
-from efo_service.relay.object_store.url import parse_url
 from efo_service.relay.sink import Sink
 from tests.efo_service.relay.relaying import commit
 

@@ -27,8 +27,8 @@ from efo_service.log.objects import keys
 from efo_service.log.objects.codec import Header, concatenated, encode, tombstone
 from efo_service.log.objects.head import Head, HeadSegment, encode_head, expired, folded, merged, touched
 from efo_service.log.objects.partition import Partition, ReadCommit, ReadHead
+from efo_service.object_store.store import ChangedError, ExistsError, Store, Version
 from efo_service.relay.errors import LogIncompleteError, SegmentGoneError, SinkError, StoreUnavailableError
-from efo_service.relay.object_store.store import ChangedError, ExistsError, Store, Version
 
 FOLD_COMMITS: Final = 32
 """How many live commits are folded. Fewer wait for FOLD_SECONDS: each fold costs a segment and a write of the head."""

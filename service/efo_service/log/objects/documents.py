@@ -11,9 +11,9 @@ from typing import Final
 from efo_service.log.files import Fields
 from efo_service.log.objects.codec import FORMAT_VERSION
 from efo_service.log.objects.head import new_write
+from efo_service.object_store.store import ChangedError, ExistsError, Store, StoredObject
 from efo_service.relay.doubt import read_again
 from efo_service.relay.errors import StoreUnavailableError
-from efo_service.relay.object_store.store import ChangedError, ExistsError, Store, StoredObject
 
 ATTEMPTS: Final = 30
 """How often a change is tried while others change the same object. With 30, a hundred processes get their turn."""

@@ -21,11 +21,11 @@ from efo_service.log.objects.codec import checkpoint
 from efo_service.log.objects.documents import update
 from efo_service.log.objects.partition import Partition, ReadCommit
 from efo_service.log.objects.writer import ObjectAppender, open_appender
+from efo_service.object_store.remote import open_store
+from efo_service.object_store.repeating import RepeatingStore
+from efo_service.object_store.store import Store
+from efo_service.object_store.url import StoreUrl
 from efo_service.relay.errors import LogIncompleteError, LogOwnerError
-from efo_service.relay.object_store.remote import open_store
-from efo_service.relay.object_store.repeating import RepeatingStore
-from efo_service.relay.object_store.store import Store
-from efo_service.relay.object_store.url import StoreUrl
 
 _NUMBER: Final = re.compile(r"[0-9]{20}")
 

@@ -25,9 +25,9 @@ from efo_service.log.objects.partition import Partition, ReadHead
 from efo_service.log.reader_offsets import ReaderCommit, floor, read_readers
 from efo_service.log.retention import Candidate, RetentionRules, plan_retention
 from efo_service.log.segments import Segment as DiskSegment, SizedSegment
+from efo_service.object_store.store import Store
 from efo_service.relay.errors import LogIncompleteError, SegmentGoneError, SinkError
 from efo_service.relay.files import whole_number
-from efo_service.relay.object_store.store import Store
 
 SILENT_PASSES: Final = 3
 """After so many of its own passes without a move of the count, a process takes over the maintenance."""

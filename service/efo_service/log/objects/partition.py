@@ -20,9 +20,9 @@ import pyarrow as pa
 from efo_service.log.objects import keys
 from efo_service.log.objects.codec import HEADER_BYTES, Header, check_owner, decode, decode_header
 from efo_service.log.objects.head import Head, HeadSegment, decode_head
+from efo_service.object_store.store import Store, StoredObject, Version
 from efo_service.relay.doubt import read_again
 from efo_service.relay.errors import LogIncompleteError, SegmentCorruptError, SegmentGoneError, SegmentMissingError
-from efo_service.relay.object_store.store import Store, StoredObject, Version
 
 MAX_READS: Final = 5
 """How often a head is read again without progress, if what it names is gone."""

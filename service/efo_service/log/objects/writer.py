@@ -28,8 +28,8 @@ from efo_service.log.objects import keys
 from efo_service.log.objects.codec import Header, encode
 from efo_service.log.objects.head import Head, encode_head, new_write
 from efo_service.log.objects.partition import Partition
+from efo_service.object_store.store import ExistsError, Store
 from efo_service.relay.errors import SegmentGoneError, SinkFencedError, StoreUnavailableError
-from efo_service.relay.object_store.store import ExistsError, Store
 
 if TYPE_CHECKING:
     import pyarrow as pa

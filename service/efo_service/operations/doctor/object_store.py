@@ -9,15 +9,15 @@ from efo_service.log.catalog import read_catalog
 from efo_service.log.consistency import check_topic
 from efo_service.log.objects import keys
 from efo_service.log.objects.files import ObjectFiles
+from efo_service.object_store.probe import probe
+from efo_service.object_store.remote import open_store
+from efo_service.object_store.store import Store
+from efo_service.object_store.url import StoreUrl
 from efo_service.operations.doctor.endpoint import through
 from efo_service.operations.doctor.machine import in_thread
 from efo_service.operations.doctor.outcomes import Outcome, failed, passed
 from efo_service.operations.doctor.running import Check
 from efo_service.relay.errors import LogOwnerError, TopicNotFoundError
-from efo_service.relay.object_store.probe import probe
-from efo_service.relay.object_store.remote import open_store
-from efo_service.relay.object_store.store import Store
-from efo_service.relay.object_store.url import StoreUrl
 
 STORE = "log store"
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final
 
-from efo_service.relay.object_store.url import StoreUrl
+from efo_service.object_store.url import StoreUrl
 from efo_service.spark.pipeline.decoding import decode, decoded_rows, failed_rows
 from efo_service.spark.pipeline.progress import ROWS, WRITTEN
 from efo_service.spark.pipeline.settings import PipelineSettings

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from efo.checks import check_number
 from efo.definitions import check_settings, documented, setting
-from efo_service.relay.object_store.url import StoreUrl
+from efo_service.object_store.url import StoreUrl
 from efo_service.spark.pipeline.decoding import Decoding
 
 

@@ -15,8 +15,8 @@ from efo_service.log.columns.positions import POSITION
 from efo_service.log.readable import ReadableLog, open_readable
 from efo_service.log.reader_offsets import check_reader
 from efo_service.log.segments import SCHEMA
+from efo_service.object_store.url import StoreUrl, log_root
 from efo_service.relay.files import whole_number
-from efo_service.relay.object_store.url import StoreUrl, log_root
 from efo_service.spark.source import subscription
 from efo_service.spark.source.bounds import (
     ENDING,

@@ -18,10 +18,10 @@ from efo.leases.stores.memory import MemoryLeaseStore
 from efo.leases.stores.postgres.store import PostgresLeaseStore
 from efo.leases.stores.redis.store import RedisLeaseStore
 from efo.leases.stores.sqlite.store import SqliteLeaseStore
-from efo_service.relay.object_leases.store import ObjectLeaseStore
-from efo_service.relay.object_store.memory import MemoryStore
-from efo_service.relay.object_store.remote import open_store
-from efo_service.relay.object_store.url import parse_url
+from efo_service.object_leases.store import ObjectLeaseStore
+from efo_service.object_store.memory import MemoryStore
+from efo_service.object_store.remote import open_store
+from efo_service.object_store.url import parse_url
 from proofs.local_servers.dynamodb import credentials, serve_dynamodb_local, serve_ministack
 from proofs.local_servers.object_stores import BUCKET, ENVIRONMENT, running, serve_azurite, serve_versitygw
 from proofs.local_servers.postgres import serve_postgres

@@ -11,8 +11,8 @@ from efo_service.log.objects.compaction import Compactor
 from efo_service.log.objects.files import ObjectFiles
 from efo_service.log.objects.partition import Partition
 from efo_service.log.partition_writer import PartitionWriter, open_partition
-from efo_service.relay.object_store.memory import MemoryStore
-from efo_service.relay.object_store.store import Store
+from efo_service.object_store.memory import MemoryStore
+from efo_service.object_store.store import Store
 
 STREAM, SHARD, TOPIC = "orders", "shardId-000000000000", "orders"
 FIRST = 49590338271490256608559692538361571095921575989136588898

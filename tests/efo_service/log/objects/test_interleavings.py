@@ -15,9 +15,9 @@ import pytest
 
 from efo_service.log.objects.files import ObjectFiles
 from efo_service.log.reader_offsets import commit_reader, read_readers
+from efo_service.object_store.memory import Fault, MemoryStore, StoreStep
+from efo_service.object_store.store import ExistsError, Version
 from efo_service.relay.errors import SinkError, SinkFencedError, StoreUnavailableError
-from efo_service.relay.object_store.memory import Fault, MemoryStore, StoreStep
-from efo_service.relay.object_store.store import ExistsError, Version
 from tests.efo_service.log.objects.logs import TOPIC, Log, make_records, number_of, prepare
 
 Actor = Callable[[Log, MemoryStore], None]

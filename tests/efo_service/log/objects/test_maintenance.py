@@ -11,8 +11,8 @@ from efo_service.log.objects import compaction, keys, maintenance
 from efo_service.log.objects.files import ObjectFiles
 from efo_service.log.objects.maintenance import ObjectLogMaintenance
 from efo_service.log.retention import RetentionRules
+from efo_service.object_store.memory import MemoryStore, StoreStep
 from efo_service.relay.errors import LogIncompleteError, SegmentCorruptError
-from efo_service.relay.object_store.memory import MemoryStore, StoreStep
 from tests.efo_service.log.objects.logs import STREAM, TOPIC, Log
 
 HEAD = keys.head(TOPIC, 0)

@@ -8,7 +8,7 @@ from efo_service.log.catalog import allocate_partition, read_catalog
 from efo_service.log.consistency import check_topic
 from efo_service.log.objects import keys
 from efo_service.log.objects.files import ObjectFiles
-from efo_service.relay.object_store.memory import MemoryStore, StoreStep
+from efo_service.object_store.memory import MemoryStore, StoreStep
 from tests.efo_service.log.objects.logs import SHARD, STREAM, TOPIC, Log
 
 

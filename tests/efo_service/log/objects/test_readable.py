@@ -14,10 +14,10 @@ from efo_service.log.objects.files import ObjectFiles
 from efo_service.log.objects.maintenance import SILENT_PASSES, ObjectLogMaintenance
 from efo_service.log.readable import ReadableLog
 from efo_service.log.retention import RetentionRules
+from efo_service.object_store.memory import MemoryStore
+from efo_service.object_store.probe import probe
+from efo_service.object_store.url import parse_url
 from efo_service.relay.errors import LogIncompleteError, SegmentMissingError, StoreUnfitError, TopicNotFoundError
-from efo_service.relay.object_store.memory import MemoryStore
-from efo_service.relay.object_store.probe import probe
-from efo_service.relay.object_store.url import parse_url
 from efo_service.spark.source.offsets import Range
 from efo_service.spark.source.options import parse_options
 from efo_service.spark.source.planner import LogRanges, Planner

@@ -2,11 +2,11 @@
 
 import pytest
 
+from efo_service.object_store.memory import MemoryStore
+from efo_service.object_store.store import Version
+from efo_service.object_store.url import parse_url
 from efo_service.operations.doctor.object_store import object_log_checks
 from efo_service.operations.doctor.running import run_checks
-from efo_service.relay.object_store.memory import MemoryStore
-from efo_service.relay.object_store.store import Version
-from efo_service.relay.object_store.url import parse_url
 from tests.efo_service.log.objects.logs import Log
 
 URL = parse_url("s3://logs/efo")

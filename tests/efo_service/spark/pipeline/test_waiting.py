@@ -6,8 +6,8 @@ import pytest
 
 from efo_service.log.objects.files import ObjectFiles
 from efo_service.log.readable import ReadableLog
+from efo_service.object_store.url import parse_url
 from efo_service.relay.errors import StoreDeniedError
-from efo_service.relay.object_store.url import parse_url
 from efo_service.spark.pipeline import pipeline
 from efo_service.spark.pipeline.pipeline import STORE_POLL_SECONDS, _wait_for_topic
 from efo_service.spark.pipeline.settings import PipelineSettings

@@ -15,8 +15,8 @@ import pytest
 
 from efo_service.log.objects.files import ObjectFiles
 from efo_service.log.reader_offsets import read_readers
-from efo_service.relay.object_store.remote import open_store
-from efo_service.relay.object_store.url import parse_url
+from efo_service.object_store.remote import open_store
+from efo_service.object_store.url import parse_url
 from proofs.local_servers.object_stores import BUCKET, ENVIRONMENT, running, serve_versitygw
 from tests.efo_service.log.objects.logs import TOPIC, Log
 
@@ -24,8 +24,8 @@ pytestmark = pytest.mark.spark
 
 PROGRAM = """
 import json, sys
-from efo_service.relay.object_store.remote import open_store
-from efo_service.relay.object_store.url import parse_url
+from efo_service.object_store.remote import open_store
+from efo_service.object_store.url import parse_url
 from efo_service.spark.session import spark_session
 from tests.efo_service.log.objects.logs import TOPIC, Log
 from tests.efo_service.spark.conftest import retry_worker_timeouts

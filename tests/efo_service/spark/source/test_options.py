@@ -7,7 +7,7 @@ from efo.errors import ConfigurationError
 from efo_service.log.disk import DiskFiles
 from efo_service.log.objects.files import ObjectFiles
 from efo_service.log.readable import ReadableLog
-from efo_service.relay.object_store.url import parse_url
+from efo_service.object_store.url import parse_url
 from efo_service.spark.source.bounds import EARLIEST, LATEST, AtTime
 from efo_service.spark.source.offsets import TopicPartition
 from efo_service.spark.source.options import COLUMNS, parse_options

@@ -1,6 +1,6 @@
 """A lease store on an object store: for a relay onto a log there, which needs no other server then.
 
-All leases of an application on a stream are one document (efo_service.relay.object_leases.document). A write replaces
+All leases of an application on a stream are one document (efo_service.object_leases.document). A write replaces
 it if nobody has replaced it since it was read. Writes that wait at the same time share one replacement.
 """
 
@@ -24,10 +24,10 @@ from efo.leases.row_store import Change, RowStore
 from efo.leases.store import Inspection, LeaseScope, streams_of
 from efo.leases.writes import LeaseWrite, row_after
 from efo.model import Lease
-from efo_service.relay.object_leases.document import FORMAT_VERSION, decode_lease
-from efo_service.relay.object_leases.edits import Edit, Result
-from efo_service.relay.object_leases.shared_document import SharedDocument
-from efo_service.relay.object_store.store import Store
+from efo_service.object_leases.document import FORMAT_VERSION, decode_lease
+from efo_service.object_leases.edits import Edit, Result
+from efo_service.object_leases.shared_document import SharedDocument
+from efo_service.object_store.store import Store
 
 PATIENCE_SHARE: Final = 0.15
 """How long writes wait for those before them, as a share of the timeout: a request that hangs must not stop all."""
@@ -49,7 +49,7 @@ class _Writing:
 class ObjectLeaseStore(RowStore):
     """A LeaseStore on an object store: `async with ObjectLeaseStore(...) as store:`.
 
-    `store`: what honours conditions on writes (efo_service.relay.object_store.probe), at the root of the log.
+    `store`: what honours conditions on writes (efo_service.object_store.probe), at the root of the log.
     `timeout`: maximum seconds per call. `connections`: maximum number of concurrent requests, each in a thread. A
     request that hangs occupies one for as long as the store's own timeout. `doubt`: seconds for which damage must stay
     until it is believed (rule R16); before, the store is unavailable.

@@ -16,10 +16,10 @@ import trio.testing
 from efo.errors import LeaseLostError, LeaseStoreCorruptError, LeaseStoreUnavailableError
 from efo.leases.writes import RenewLease, TakeLease
 from efo.model import Checkpoint, Lease
+from efo_service.object_leases.document import FORMAT_VERSION, KEPT_WRITES, key_of
+from efo_service.object_leases.store import ObjectLeaseStore
+from efo_service.object_store.memory import MemoryStore
 from efo_service.relay.errors import StoreDeniedError
-from efo_service.relay.object_leases.document import FORMAT_VERSION, KEPT_WRITES, key_of
-from efo_service.relay.object_leases.store import ObjectLeaseStore
-from efo_service.relay.object_store.memory import MemoryStore
 
 KEY = key_of("billing", "orders")
 LONG = 60.0

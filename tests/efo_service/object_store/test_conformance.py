@@ -10,12 +10,12 @@ from contextlib import suppress
 import pytest
 
 from efo_service.log.objects import keys
+from efo_service.object_store.memory import MemoryStore
+from efo_service.object_store.probe import probe
+from efo_service.object_store.remote import open_store
+from efo_service.object_store.store import ChangedError, ExistsError, Listed, Store, UnchangedError, Version
+from efo_service.object_store.url import parse_url
 from efo_service.relay.errors import SinkError, SinkFencedError
-from efo_service.relay.object_store.memory import MemoryStore
-from efo_service.relay.object_store.probe import probe
-from efo_service.relay.object_store.remote import open_store
-from efo_service.relay.object_store.store import ChangedError, ExistsError, Listed, Store, UnchangedError, Version
-from efo_service.relay.object_store.url import parse_url
 from proofs.local_servers.object_stores import BUCKET, ENVIRONMENT, SERVERS, running
 from tests.efo_service.log.objects.logs import Log, make_records, prepare
 
@@ -149,12 +149,12 @@ def test_a_log_lives_in_the_store(log) -> None:
     for count in (3, 2):
         log.append(first, count)
     second = log.writer()
-    prepare(first, make_records(1, 5))
+    laid_out = prepare(first, make_records(1, 5))
     with pytest.raises(SinkFencedError):
-        first.commit()
+        first.commit(laid_out)
     log.fold()
     with pytest.raises(SinkFencedError):
-        first.commit()
+        first.commit(laid_out)
     log.append(second, 4)
     log.fold()
     log.check(9)

@@ -9,8 +9,7 @@ from typing import Final, TypeVar
 from opentelemetry.metrics import Counter, MeterProvider
 
 from efo.telemetry.instruments import SCHEMA_URL
-from efo_service.relay.errors import StoreError
-from efo_service.relay.object_store.store import (
+from efo_service.object_store.store import (
     ChangedError,
     ExistsError,
     Listed,
@@ -19,6 +18,7 @@ from efo_service.relay.object_store.store import (
     UnchangedError,
     Version,
 )
+from efo_service.relay.errors import StoreError
 
 T = TypeVar("T")
 

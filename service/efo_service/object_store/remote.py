@@ -20,8 +20,7 @@ from efo.errors import ConfigurationError
 from efo.proxy import environment_proxy, parse_proxy
 from efo.third_party_errors import reason_of
 from efo_service.errors import UnavailableError
-from efo_service.relay.errors import StoreDeniedError, StoreError, StoreUnavailableError
-from efo_service.relay.object_store.store import (
+from efo_service.object_store.store import (
     ChangedError,
     ExistsError,
     Listed,
@@ -29,7 +28,8 @@ from efo_service.relay.object_store.store import (
     UnchangedError,
     Version,
 )
-from efo_service.relay.object_store.url import StoreUrl
+from efo_service.object_store.url import StoreUrl
+from efo_service.relay.errors import StoreDeniedError, StoreError, StoreUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,10 +11,10 @@ import pytest
 import trustme
 
 from efo.errors import ConfigurationError
+from efo_service.object_store.remote import explain, open_store
+from efo_service.object_store.store import ChangedError, ExistsError, Version
+from efo_service.object_store.url import parse_url
 from efo_service.relay.errors import StoreDeniedError, StoreError, StoreUnavailableError
-from efo_service.relay.object_store.remote import explain, open_store
-from efo_service.relay.object_store.store import ChangedError, ExistsError, Version
-from efo_service.relay.object_store.url import parse_url
 from proofs.local_servers.object_stores import ENVIRONMENT
 
 

@@ -7,8 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+from efo_service.object_store.store import ChangedError, ExistsError, Store
 from efo_service.relay.errors import StoreError, StoreUnavailableError, StoreUnfitError
-from efo_service.relay.object_store.store import ChangedError, ExistsError, Store
 
 _DOCS: Final = "docs/log.md lists stores that do"
 

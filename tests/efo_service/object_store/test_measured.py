@@ -6,9 +6,9 @@ import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
+from efo_service.object_store.measured import MeasuredStore
+from efo_service.object_store.memory import MemoryStore
 from efo_service.relay.errors import StoreUnavailableError
-from efo_service.relay.object_store.measured import MeasuredStore
-from efo_service.relay.object_store.memory import MemoryStore
 
 
 @pytest.fixture

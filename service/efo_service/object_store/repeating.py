@@ -13,8 +13,8 @@ from functools import partial
 from typing import Final, TypeVar
 
 from efo.protocol.backoff import backoff
+from efo_service.object_store.store import Listed, Store, StoredObject, Version
 from efo_service.relay.errors import StoreUnavailableError
-from efo_service.relay.object_store.store import Listed, Store, StoredObject, Version
 
 T = TypeVar("T")
 

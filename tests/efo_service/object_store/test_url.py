@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from efo.errors import ConfigurationError
-from efo_service.relay.object_store.url import StoreUrl, log_root, parse_url
+from efo_service.object_store.url import StoreUrl, log_root, parse_url
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """The seam to an object store: what the log needs of one, and nothing else.
 
 Every write is conditional. `create` makes an object that does not exist, `replace` changes one that nobody has changed
-since. tests/efo_service/relay/object_store/test_conformance.py checks every implementation. All calls block.
+since. tests/efo_service/object_store/test_conformance.py checks every implementation. All calls block.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from efo.errors import LeaseError, without_tracebacks
 from efo.model import Lease
-from efo_service.relay.object_leases.document import LeaseDocument, decode_lease, encode_lease
+from efo_service.object_leases.document import LeaseDocument, decode_lease, encode_lease
 
 Edit = Callable[[Lease | None], Lease | None]
 """Returns the lease after a write for the one before, None if there is none. Raises LeaseLostError. Pure: it is called

@@ -8,7 +8,7 @@ import pytest
 
 from efo.errors import ConfigurationError, LeaseStoreCorruptError
 from efo.model import Checkpoint, Lease
-from efo_service.relay.object_leases.document import (
+from efo_service.object_leases.document import (
     FORMAT_VERSION,
     KEPT_WRITES,
     LeaseDocument,
@@ -18,7 +18,7 @@ from efo_service.relay.object_leases.document import (
     encode_lease,
     key_of,
 )
-from efo_service.relay.object_leases.edits import plan
+from efo_service.object_leases.edits import plan
 
 LEASE = Lease("shardId-000000000001", Checkpoint("7", 2), owner="ann", counter=3)
 

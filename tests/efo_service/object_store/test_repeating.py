@@ -4,9 +4,9 @@ import random
 
 import pytest
 
+from efo_service.object_store.memory import MemoryStore
+from efo_service.object_store.repeating import ATTEMPTS, LONGEST_SECONDS, RepeatingStore
 from efo_service.relay.errors import StoreUnavailableError
-from efo_service.relay.object_store.memory import MemoryStore
-from efo_service.relay.object_store.repeating import ATTEMPTS, LONGEST_SECONDS, RepeatingStore
 
 
 class Faulty:

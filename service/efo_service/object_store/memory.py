@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal, TypeVar
 
-from efo_service.relay.errors import StoreUnavailableError
-from efo_service.relay.object_store.store import (
+from efo_service.object_store.store import (
     ChangedError,
     ExistsError,
     Listed,
@@ -17,6 +16,7 @@ from efo_service.relay.object_store.store import (
     UnchangedError,
     Version,
 )
+from efo_service.relay.errors import StoreUnavailableError
 
 T = TypeVar("T")
 
