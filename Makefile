@@ -37,7 +37,7 @@ test: $(READY) ## Run all tests of the code (ARGS="tests/efo_service -k config" 
 	@$(PYTEST) -m "not page and not runner" $(ARGS)
 
 proofs-test: $(READY) ## Try the runners of proofs on small inputs
-	@$(PYTEST) -m runner tests/proofs $(ARGS)
+	@$(PYTEST) -m runner $(ARGS)
 
 check: $(READY) ## Lint, and test the library's core: no Spark, servers or pages; a minute (ARGS="-k lease")
 	@$(MAKE) --no-print-directory lint

@@ -11,9 +11,8 @@ from efo import (
     telemetry as telemetry,
 )
 from efo.aws.role import AssumedRole as AssumedRole
-from efo.consumer.consume import consume as consume
 from efo.consumer.consumer import Consumer as Consumer
-from efo.consumer.handlers.batched import batched as batched
+from efo.consumer.handlers.batched import batched as batched, in_thread as in_thread
 from efo.consumer.handlers.deserialize import deserialize as deserialize, deserialize_record as deserialize_record
 from efo.consumer.handlers.exactly_once import (
     ExactlyOnceHandler as ExactlyOnceHandler,
@@ -28,13 +27,12 @@ from efo.consumer.handlers.handler import (
     Handler as Handler,
     RecordHandler as RecordHandler,
 )
-from efo.consumer.handlers.in_thread import in_thread as in_thread
 from efo.consumer.handlers.processor import (
     Checkpointer as Checkpointer,
     ProcessorReader as ProcessorReader,
     RecordProcessor as RecordProcessor,
 )
-from efo.consumer.opening import open_consumer as open_consumer
+from efo.consumer.opening import consume as consume, open_consumer as open_consumer
 from efo.consumer.processes import (
     Processes as Processes,
     WorkerProcesses as WorkerProcesses,

@@ -53,9 +53,9 @@ PROOFS: Final = {
         Proof("spark-parity", "proofs.spark_parity", "Options of Spark's Kafka source, on a broker and the log"),
     ),
     "Beside other software": (
-        Proof("witnesses", "proofs.interop.clients", "Other clients read the fake", 'ARGS="boto3"'),
-        Proof("foreign", "proofs.interop.servers", "efo reads other servers", 'ARGS="ministack"'),
-        Proof("truth", "proofs.interop.comparison", "Compare the fake with any endpoint", "ENDPOINT=https://..."),
+        Proof("third-party-clients", "proofs.interop.clients", "Other clients read the fake", 'ARGS="boto3"'),
+        Proof("third-party-servers", "proofs.interop.servers", "efo reads other servers", 'ARGS="ministack"'),
+        Proof("aws-conformance", "proofs.interop.comparison", "Compare the fake with AWS", "ENDPOINT=https://..."),
         Proof("kcl-interop", "proofs.interop.kcl", "KCL and efo share an application's leases", takes="5 min"),
         Proof("kcl-multilang", "proofs.interop.multilang", "Processors of amazon_kclpy and aws-kcl, without Java"),
         Proof("migrate-test", "proofs.migration", "Applications move to efo and back", 'ARGS="kcl-3"', takes="30 min"),

@@ -3,7 +3,7 @@
 
 PROOFS := $(shell sed -n 's|^        Proof."\([a-z0-9-]*\)".*|\1|p' proofs/catalog.py)
 
-.PHONY: $(PROOFS) kafka-install object-stores tables-install cluster-install foreign-install dynamodb-local ministack peers-install
+.PHONY: $(PROOFS) kafka-install object-stores tables-install cluster-install third-party-servers-install dynamodb-local ministack peers-install
 
 # ALWAYS: arguments that come before ARGS. RUN: the Python that runs a proof.
 RUN = $(BIN)/python
@@ -36,7 +36,7 @@ api: RUN = .tools/base/bin/python
 api: .tools/base/.ready
 
 # Against AWS it costs money, so it also needs ARGS=--accept-cost.
-truth: ALWAYS = $(ENDPOINT)
+aws-conformance: ALWAYS = $(ENDPOINT)
 
 # --- what each proof needs ---------------------------------------------------------------------------------------------
 
@@ -57,7 +57,7 @@ kafka-e2e spark-parity: $(KAFKA)/.ready
 object-store-e2e: $(OBJECT_STORES)/.ready
 tables-e2e: $(TABLES)/.ready $(OBJECT_STORES)/.ready $(KAFKA)/.ready
 cluster-e2e: $(OBJECT_STORES)/.ready $(CLUSTER)/.ready
-witnesses: .tools/witnesses/python-venv/.ready
+third-party-clients: .tools/witnesses/python-venv/.ready
 peers migrate-test: peers-install
 migrate-test: .tools/migration/python-venv/.ready
 readers: .tools/readers/.ready .tools/spark-3.5/.ready
@@ -78,7 +78,7 @@ dynamodb-local: $(DYNAMODB_LOCAL)/.ready
 ministack: $(MINISTACK)/.ready
 # amazon_kclpy only where Java and Maven are.
 peers-install: $(READY) $(PEERS)/.ready $(if $(shell command -v mvn),$(DYNAMODB_LOCAL)/.ready $(KCLPY)/.ready)
-foreign-install: $(READY)
+third-party-servers-install: $(READY)
 	@$(BIN)/python -m proofs.interop.servers --install $(ARGS)
 
 # --- environments: one rule, which installs the locks among its prerequisites -------------------------------------------

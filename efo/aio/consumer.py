@@ -15,8 +15,8 @@ from efo.aio.shard_stream import ShardReader, trio_reader
 from efo.checks import check_async
 from efo.consumer.consumer import Consumer as TrioConsumer
 from efo.consumer.handlers.handler import Handler
+from efo.consumer.handlers.misuse import check_no_handler, check_surface
 from efo.consumer.handlers.processor import ProcessorReader
-from efo.consumer.handlers.surfaces import check_no_handler, check_surface
 from efo.consumer.shard_task import ShardReader as TrioReader
 from efo.consumer.streams.consumer import MultiStreamConsumer as TrioMultiStreamConsumer
 from efo.model import Batch

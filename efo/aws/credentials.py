@@ -26,7 +26,15 @@ from efo.aws.clock import ServiceClock
 from efo.aws.explanations import ChainError
 from efo.aws.role import AssumedRole
 from efo.aws.variables import check_variables
-from efo.errors import ConfigurationError, CredentialsError
+from efo.errors import (
+    AccessDeniedError,
+    ClockSkewError,
+    ConfigurationError,
+    CredentialsError,
+    ExpiredCredentialsError,
+    RejectedCredentialsError,
+    ServiceError,
+)
 
 REFRESH_AHEAD: Final = 600.0
 """Seconds before their end at which credentials are refreshed, if half of their time is over by then."""
@@ -185,3 +193,26 @@ def _at_first(failure: Exception) -> ConfigurationError | CredentialsError:
     kind: type[Any] = CredentialsError if getattr(failure, "is_unavailable", False) else ConfigurationError
     error: ConfigurationError | CredentialsError = kind(f"no usable AWS credentials: {failure}")
     return error
+
+
+class Refusals:
+    """Corrects what was wrong with refused calls. `source`: their credentials. `clock`: the service's."""
+
+    def __init__(self, source: CredentialSource, clock: ServiceClock) -> None:
+        self._source = source
+        self._clock = clock
+
+    async def correct(self, error: ServiceError, date: str | None = None) -> bool:
+        """Return whether a call that was refused with this error may succeed if it is signed again at once.
+
+        `date`: the header `Date` of the refusal.
+        """
+        match error:
+            case ClockSkewError():
+                return self._clock.correct(error, date)
+            case ExpiredCredentialsError() | RejectedCredentialsError():
+                return await self._source.replace()
+            case AccessDeniedError():
+                return await self._source.replace(is_denied=True)
+            case _:
+                return False

@@ -1,6 +1,6 @@
 """Sessions of aiobotocore on trio whose clients have efo's credentials, region and clock.
 
-Importing aiobotocore takes long: `efo.kinesis.aws.lazy` imports this module when it needs it.
+Importing aiobotocore takes long: `efo.kinesis.aws.control_plane` imports this module when it needs it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ import botocore.exceptions
 import trio
 
 from efo.aws.clock import ServiceClock
-from efo.aws.credentials import CredentialSource
-from efo.aws.refusals import Refusals
+from efo.aws.credentials import CredentialSource, Refusals
 from efo.protocol.service_errors import service_error
 from efo.third_party_logs import keep_at
 

@@ -16,11 +16,10 @@ from msgspec.structs import replace
 from efo.checks import check_async
 from efo.consumer.advice import Advice
 from efo.consumer.age_limits import limits_of
-from efo.consumer.completion import Completion
 from efo.consumer.deaggregator import Deaggregator
-from efo.consumer.ending import CLOSED, TWO_READERS, detail_of, drain_after, failure_of, type_of
+from efo.consumer.ending import CLOSED, TWO_READERS, Completion, detail_of, drain_after, failure_of, type_of
 from efo.consumer.expired_records import ExpiredRecords
-from efo.consumer.handlers.surfaces import check_no_handler, check_surface
+from efo.consumer.handlers.misuse import check_no_handler, check_surface
 from efo.consumer.shard_sources import ShardSources
 from efo.consumer.shard_stream import ShardStream
 from efo.consumer.shard_sync import ShardSync

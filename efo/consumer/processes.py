@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Unpack
 import trio
 
 from efo.checks import check_count, check_text, check_type, shown
-from efo.consumer.consume import consume
 from efo.consumer.consumer import Consumer
 from efo.consumer.handlers.handler import BatchHandler, Flush, RecordHandler
+from efo.consumer.opening import consume
 from efo.errors import ConfigurationError, EfoError
 from efo.events import Observer
 from efo.exception_groups import collapse_groups

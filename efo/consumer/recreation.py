@@ -10,7 +10,7 @@ import trio
 
 from efo.errors import ServiceError, StreamRecreatedError, TransportError
 from efo.identity import evidence_text, recreated
-from efo.kinesis.control_plane import ControlPlane
+from efo.kinesis.client import ControlPlane
 from efo.kinesis.identity import StreamIdentity
 from efo.model import Lease, Position, Shard
 from efo.protocol.identity import Evidence, evidence_against, has_changed, has_other_starts, is_refusal

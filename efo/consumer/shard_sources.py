@@ -14,13 +14,10 @@ from efo.events import Observer, ReadModeChanged
 from efo.health import ActiveReadMode
 from efo.kinesis.client import KinesisClient
 from efo.kinesis.connection_pool import ConnectionPool
-from efo.kinesis.identity import StreamIdentity
-from efo.kinesis.missing_shards import MissingShards
+from efo.kinesis.identity import MissingShards, StreamIdentity
 from efo.kinesis.pacing import PacesSubscribes, SubscribePacer
-from efo.kinesis.polling.auto_source import AutoSource
-from efo.kinesis.polling.calls import PollCaller
-from efo.kinesis.polling.fan_out import FanOut
-from efo.kinesis.polling.shard_polling import ShardPolling
+from efo.kinesis.polling.auto_source import AutoSource, FanOut
+from efo.kinesis.polling.shard_polling import PollCaller, ShardPolling
 from efo.kinesis.registration import Registration
 from efo.kinesis.shard_source import ShardSource
 from efo.kinesis.shard_subscription import Diagnose, ShardSubscription

@@ -11,10 +11,9 @@ import trio
 
 from efo.consumer.advice import slow_batch
 from efo.consumer.age_limits import AgeLimits
-from efo.consumer.deaggregator import Deaggregator, EventPart
+from efo.consumer.deaggregator import Deaggregator, EventPart, checkpoint_before, start_position
 from efo.consumer.expired_records import ShardUnread
 from efo.consumer.in_flight import InFlight, check_delivered, check_index, record_index
-from efo.consumer.positions import checkpoint_before, start_position
 from efo.errors import ConfigurationError, ServiceError, ShardGoneError, ShardNotReadError
 from efo.events import (
     AdviceGiven,

@@ -32,10 +32,15 @@ from efo.leases.held_lease import report_store_call
 from efo.leases.store import LeaseStore
 from efo.leases.writes import MAX_CONCURRENT_WRITES
 from efo.model import Checkpoint, HashKeyRange, Lease, Position, Shard
-from efo.protocol.audit import HashRangeAudit
 from efo.protocol.backoff import Backoff
-from efo.protocol.cleanup import deletable_leases
-from efo.protocol.lineage import ancestor_ranges, leases_to_create, parent_cycles, without_ancestors
+from efo.protocol.lineage import (
+    HashRangeAudit,
+    ancestor_ranges,
+    deletable_leases,
+    leases_to_create,
+    parent_cycles,
+    without_ancestors,
+)
 from efo.settings import ConsumerSettings, pinned
 
 CLEANUP_AFTER: Final = 600.0

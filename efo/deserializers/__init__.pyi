@@ -21,5 +21,10 @@ from efo.deserializers.many import (
 )
 from efo.deserializers.protobuf_data import protobuf as protobuf
 from efo.deserializers.pydantic_data import pydantic as pydantic
-from efo.deserializers.registries import confluent as confluent, glue as glue
-from efo.deserializers.schemas import BySchema as BySchema, Schemas as Schemas, by_schema as by_schema
+from efo.deserializers.schemas import (
+    BySchema as BySchema,
+    Schemas as Schemas,
+    by_schema as by_schema,
+    confluent as confluent,
+    glue as glue,
+)

@@ -13,9 +13,8 @@ import msgspec
 from efo.checks import check_count, shown
 from efo.deserializers.avro_bounds import MAX_DECIMAL, AvroBounds
 from efo.deserializers.base import Deserializer, missing_extra, refused
-from efo.deserializers.json_bounds import MAX_VALUES, tree_problem
+from efo.deserializers.json_bounds import MAX_VALUES, facts_of, tree_problem
 from efo.deserializers.json_data import check_kind, name_of_kind, safe_reason
-from efo.deserializers.json_facts import facts_of
 from efo.errors import ConfigurationError
 from efo.model import Record
 from efo.third_party_errors import reason_of

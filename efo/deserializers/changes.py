@@ -13,9 +13,8 @@ import msgspec
 
 from efo.checks import check_callable, check_count
 from efo.deserializers.base import Deserializer, refused, with_data
-from efo.deserializers.json_bounds import MAX_VALUES, Facts, JsonBounds, tree_problem
+from efo.deserializers.json_bounds import MAX_VALUES, Facts, JsonBounds, facts_of, tree_problem
 from efo.deserializers.json_data import check_kind, name_of_kind, safe_reason
-from efo.deserializers.json_facts import facts_of
 from efo.model import Record
 
 T = TypeVar("T")

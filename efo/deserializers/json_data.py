@@ -9,8 +9,7 @@ import msgspec
 
 from efo.checks import check_count, shown
 from efo.deserializers.base import Deserializer, refused
-from efo.deserializers.json_bounds import MAX_VALUES, JsonBounds
-from efo.deserializers.json_facts import facts_of
+from efo.deserializers.json_bounds import MAX_VALUES, JsonBounds, facts_of
 from efo.errors import ConfigurationError
 from efo.model import Record
 from efo.third_party_errors import reason_of

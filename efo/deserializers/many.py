@@ -16,10 +16,9 @@ import msgspec
 from efo.checks import check_callable, check_count
 from efo.deserializers.base import Deserializer, refused, text, with_data
 from efo.deserializers.compressed import MAX_SIZE, gzip, unpacked, zstd
-from efo.deserializers.json_bounds import MAX_VALUES, Facts, JsonBounds
+from efo.deserializers.json_bounds import MAX_VALUES, Facts, JsonBounds, facts_of
 from efo.deserializers.json_data import check_kind, name_of_kind, safe_reason
-from efo.deserializers.json_facts import facts_of
-from efo.deserializers.registries import confluent, glue
+from efo.deserializers.schemas import confluent, glue
 from efo.model import Record
 
 T = TypeVar("T")

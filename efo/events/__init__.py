@@ -10,19 +10,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from efo import producer_events
-from efo.events.advice import AdviceGiven, AdviceTopic
-from efo.events.connections import (
-    ConnectionClosed,
-    ConnectionOpened,
-    StreamReset,
-)
 from efo.events.leases import (
+    AdviceGiven,
+    AdviceTopic,
     CheckpointSaved,
     LeaseLost,
     LeaseOperation,
     LeasesCounted,
     LeaseStoreCalled,
+)
+from efo.events.producer import (
+    DistributionChanged,
+    ProducerOpened,
+    ProducerReadings,
+    PutRecordsCalled,
+    RecordsDelivered,
+    RecordsNotDelivered,
+    ShardMapChanged,
 )
 from efo.events.records import (
     AcksOverdue,
@@ -61,6 +65,8 @@ from efo.events.shards import (
     StreamRestored,
 )
 from efo.events.subscriptions import (
+    ConnectionClosed,
+    ConnectionOpened,
     ConsumerDeregistered,
     ConsumerOpened,
     ConsumerReady,
@@ -70,6 +76,7 @@ from efo.events.subscriptions import (
     PollAttempted,
     PollOperation,
     ReadModeChanged,
+    StreamReset,
     SubscribeAttempted,
     SubscriptionEnded,
     WorkerStarted,
@@ -106,6 +113,7 @@ __all__ = [
     "PollAttempted",
     "PollOperation",
     "ProducerOpened",
+    "ProducerReadings",
     "PutRecordsCalled",
     "ReadModeChanged",
     "RecordDeadLettered",
@@ -140,19 +148,6 @@ __all__ = [
     "WorkerStarted",
     "ignore_events",
 ]
-
-DistributionChanged = producer_events.DistributionChanged
-"""A producer's stream has another record distribution strategy."""
-ProducerOpened = producer_events.ProducerOpened
-"""A producer was opened."""
-PutRecordsCalled = producer_events.PutRecordsCalled
-"""A request of PutRecords ended."""
-RecordsDelivered = producer_events.RecordsDelivered
-"""A request stored records in a shard."""
-RecordsNotDelivered = producer_events.RecordsNotDelivered
-"""User records were given up; their deliveries raise DeliveryError."""
-ShardMapChanged = producer_events.ShardMapChanged
-"""A producer uses another list of open shards."""
 
 Event = (
     WorkerStarted

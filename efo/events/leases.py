@@ -1,4 +1,4 @@
-"""What happens to leases and to the lease store."""
+"""What happens to a worker: its leases and the lease store, and advice to whoever wrote its program."""
 
 from __future__ import annotations
 
@@ -49,3 +49,23 @@ class CheckpointSaved(msgspec.Struct, frozen=True):
 
     shard_id: str
     checkpoint: Checkpoint
+
+
+AdviceTopic = Literal[
+    "unacked", "unknown_shards", "initial_position", "worker_id", "lease_file", "subscribe_wait", "taken_over",
+    "blocked_loop", "slow_batch",
+]  # fmt: skip
+"""What an advice is about; docs/troubleshooting.md has each."""
+
+
+class AdviceGiven(msgspec.Struct, frozen=True):
+    """A trap was found: reported once on each topic by a consumer, and kept in its `status().advice`.
+
+    `what`: what was found, and where. `remedy`: what to do about it. `is_warning`: whether something goes wrong; False:
+    it may be as it is meant. Neither text contains data.
+    """
+
+    topic: AdviceTopic
+    what: str
+    remedy: str
+    is_warning: bool = True

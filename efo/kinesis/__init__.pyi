@@ -1,2 +1,7 @@
-from efo.kinesis.client import Connect as Connect, Correct as Correct, Sign as Sign, StreamLocation as StreamLocation
-from efo.kinesis.control_plane import ControlPlane as ControlPlane
+from efo.kinesis.client import (
+    Connect as Connect,
+    ControlPlane as ControlPlane,
+    Correct as Correct,
+    Sign as Sign,
+    StreamLocation as StreamLocation,
+)

@@ -25,9 +25,8 @@ from efo.errors import (
     without_tracebacks,
 )
 from efo.events import ConsumerDeregistered, ConsumerReady, Observer, StartDelayed, ignore_events
-from efo.kinesis.control_plane import ControlPlane
-from efo.kinesis.identity import StreamIdentity
-from efo.kinesis.missing_shards import MissingShards
+from efo.kinesis.client import ControlPlane
+from efo.kinesis.identity import MissingShards, StreamIdentity
 from efo.model import FanOutConsumer
 from efo.retrying import retry
 

@@ -16,10 +16,10 @@ import trio
 
 from efo.errors import EfoError, InternalFailureError, ServiceError, ThrottledError, TransportError
 from efo.events import Event, Observer, ShardsListed, StartDelayed
-from efo.kinesis.control_plane import ControlPlane
+from efo.kinesis.client import ControlPlane
 from efo.model import FanOutConsumer, Shard, StreamDescription
 from efo.protocol.backoff import Backoff
-from efo.protocol.doubts import DOUBTS, is_odd
+from efo.protocol.denials import DOUBTS, is_odd
 
 T = TypeVar("T")
 

@@ -16,7 +16,7 @@ from efo.events import LeaseOperation, LeasesCounted, Observer, ignore_events
 from efo.exception_groups import collapse_groups
 from efo.leases.handoffs import Handoffs
 from efo.leases.held_lease import TRUSTED_SHARE, HeldLease, LeaseTiming, report_store_call
-from efo.leases.namesakes import Namesakes
+from efo.leases.known_rows import Namesakes
 from efo.leases.renewals import Renewals
 from efo.leases.store import LeaseStore
 from efo.leases.transitions import taken
@@ -24,11 +24,10 @@ from efo.leases.writer import LeaseWriter
 from efo.leases.writes import ReleaseLease, TakeLease
 from efo.model import Lease
 from efo.protocol.assignment.assign import assign, default_scan_interval
-from efo.protocol.assignment.balance import balanced_assignment
+from efo.protocol.assignment.balance import SMOOTHING, balanced_assignment
 from efo.protocol.assignment.view import Assignment, AssignmentPlan
 from efo.protocol.joint_assignment import TableAssignment
 from efo.protocol.lease_expiry import LeaseExpiry
-from efo.protocol.throughput import SMOOTHING
 from efo.retrying import retry
 from efo.settings import FAILOVER_SECONDS
 

@@ -18,7 +18,7 @@ from efo.leases.store import LeaseStore
 from efo.leases.writer import LeaseWriter, PendingWrite, detail_of
 from efo.leases.writes import ReleaseLease, RenewLease
 from efo.model import Checkpoint, Lease
-from efo.protocol.throughput import Throughput
+from efo.protocol.assignment.balance import Throughput
 
 RENEWALS: Final = 3
 """Renewals per fail-over time, as in KCL: two of them may fail."""

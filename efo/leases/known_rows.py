@@ -1,9 +1,9 @@
-"""The rows of a lease table as last read: a lease scan decodes only those that have changed."""
+"""What a lease scan remembers: which rows have changed, and which of ours another worker of the same id renews."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from efo.model import Lease
 
@@ -44,3 +44,25 @@ class KnownRows(Generic[Version]):
     def deleted(self, key: str) -> None:
         """Record that this store has deleted a row."""
         self._known.pop(key, None)
+
+
+RENEWALS: Final = 2
+"""So many renewals of one lease are those of another worker: one may be a write of ours whose response was lost."""
+
+
+class Namesakes:
+    """The leases that have this worker's id and that it does not hold, and how many renewals of each it has seen."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, tuple[int, int]] = {}  # by shard id: the counter, and the renewals
+
+    def renews(self, row: Lease) -> bool:
+        """Return whether another worker renews this lease. `row`: as read now, and changed since the last time."""
+        counter, renewals = self._seen.get(row.key, (row.counter, 0))
+        renewals += row.counter != counter
+        self._seen[row.key] = row.counter, renewals
+        return renewals >= RENEWALS
+
+    def forget(self, key: str) -> None:
+        """Forget a lease that this worker takes."""
+        self._seen.pop(key, None)

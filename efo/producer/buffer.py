@@ -25,8 +25,7 @@ from efo.producer.settings import ProducerSettings
 from efo.producer.shard_map import ShardMap
 from efo.producer.shard_queue import ShardQueue
 from efo.protocol.aggregation import AGGREGATE_KEY, digest_of
-from efo.protocol.denials import Denials
-from efo.protocol.doubts import DOUBTS, is_odd
+from efo.protocol.denials import DOUBTS, Denials, is_odd
 
 OVERHEAD: Final = 256
 """What a record counts in the buffer beyond its data and its key: the memory of its objects, about."""

@@ -21,8 +21,8 @@ from efo.events import (
     ShardsListed,
     ShardSyncFailed,
 )
-from efo.kinesis.control_plane import ControlPlane
-from efo.kinesis.put_records import PutRecordsCaller, PutRecordsEntry, PutRecordsResult
+from efo.kinesis.client import ControlPlane
+from efo.kinesis.service_call import PutRecordsCaller, PutRecordsEntry, PutRecordsResult
 from efo.producer.buffer import REFUSED_WHOLE, Buffer, PutRequest, Settled
 from efo.producer.entry import AcceptedRecord, Entry, Unseen
 from efo.producer.settings import ProducerSettings, impossible_with_auto

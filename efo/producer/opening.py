@@ -19,12 +19,10 @@ from efo.errors import ConfigurationError, ProducerClosedError
 from efo.event_loops import require_trio
 from efo.events import Observer, ProducerOpened, ShardsListed
 from efo.exception_groups import collapse_groups, shorten_at_exit
-from efo.kinesis.client import KinesisClient, StreamLocation
+from efo.kinesis.client import ControlPlane, KinesisClient, StreamLocation
 from efo.kinesis.connection_pool import ConnectionPool
-from efo.kinesis.control_plane import ControlPlane
 from efo.kinesis.opening import check_stream, open_client
-from efo.kinesis.put_records import PutRecordsCaller
-from efo.kinesis.service_call import ServiceCaller
+from efo.kinesis.service_call import PutRecordsCaller, ServiceCaller
 from efo.kinesis.start_retries import StartingControlPlane
 from efo.model import Shard, StreamDescription
 from efo.producer.buffer import Buffer

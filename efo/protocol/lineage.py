@@ -1,4 +1,4 @@
-"""The lineage of shards: which leases to create, and which shard may start (rules R1 and R2).
+"""The lineage of shards: which leases to create, to delete and to miss, and which shard may start (rules R1 and R2).
 
 A split or a merge closes shards and opens their children. To keep the order, a parent is read to its end before its
 children start. So only the oldest shards to be read need a lease. The end of each shard creates the leases of its
@@ -7,13 +7,20 @@ generation, and `is_startable` delays a child until its parents are finished.
 
 All three are idempotent: after a crash at any point, another run leads to the same leases. None of them requires that
 a shard listing is up to date.
+
+A shard's children get leases before its own lease is finished. So the unfinished leases cover every hash key, some
+of them twice. A hole has one of three causes: a lease was deleted, a shard disappeared before its last event named
+its children, or the table was read while it was written. The last one is temporary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
 
-from efo.model import Checkpoint, ChildShard, HashKeyRange, Lease, Shard
+from efo.model import MAX_HASH_KEY, Checkpoint, ChildShard, HashKeyRange, Lease, Shard
 
 
 def leases_to_create(shards: Sequence[Shard], leases: Mapping[str, Lease], initial: Checkpoint) -> list[Lease]:
@@ -230,3 +237,107 @@ def _lease_of(shard: Shard, checkpoint: Checkpoint) -> Lease:
 
 def _finished_lease(key: str, child: str) -> Lease:
     return Lease(key, Checkpoint.SHARD_END, children=(child,))
+
+
+def deletable_leases(leases: Mapping[str, Lease], shards: Sequence[Shard]) -> list[str]:
+    """Return the keys of leases that nothing depends on any more, oldest generation first.
+
+    `leases`: all leases by key. `shards`: all of ListShards.
+
+    A finished lease has two uses: its child shards may start, and `leases_to_create` creates the lease of a child at
+    TRIM_HORIZON. So a lease is deletable only under all of these conditions:
+
+    - It is finished. The reader of an unfinished shard detects by itself that the shard no longer exists.
+    - Every child of the shard has a lease and has begun. The children are those in its row, and those whose lease or
+      listed shard names it as a parent. A shard that is still listed must have at least one child.
+    - The leases of its parents are deleted (KCL's rule: the oldest first, so that no gap appears).
+    - The listing does not show the shard as open.
+
+    A later listing may be older than this one, and `leases_to_create` would create the lease again. So the caller
+    deletes a lease only after it has been deletable_leases for longer than a listing can be late.
+
+    A child without a lease does not count if neither the child nor the shard is listed: both passed their retention.
+    """
+    listed = {shard.shard_id: shard for shard in shards}
+    children: dict[str, set[str]] = defaultdict(set)
+    for key, lease in leases.items():
+        children[key].update(lease.children)
+        for parent in lease.parents:
+            children[parent].add(key)
+    for shard in shards:
+        for parent in shard.parents:
+            children[parent].add(shard.shard_id)
+
+    def is_deletable(lease: Lease) -> bool:
+        relevant = {child for child in children[lease.key] if child in leases or child in listed or lease.key in listed}
+        return (
+            lease.is_finished
+            and (lease.key not in listed or not listed[lease.key].is_open)
+            and not any(parent in leases for parent in lease.parents)
+            and all(child in leases and has_begun(leases[child]) for child in relevant)
+            and bool(relevant or lease.key not in listed)
+        )
+
+    return [key for key, lease in leases.items() if is_deletable(lease)]
+
+
+def passed_shards(leases: Mapping[str, Lease], shards: Sequence[Shard]) -> list[Shard]:
+    """Return the listed shards whose leases were deleted, or that a start at LATEST left out: nobody reads them again.
+
+    They are closed, and each of their children has begun or is one of them. `leases`, `shards`: as for
+    `deletable_leases`.
+    """
+    children: dict[str, list[str]] = defaultdict(list)
+    for shard in shards:
+        for parent in shard.parents:
+            children[parent].append(shard.shard_id)
+    behind = {key for key, lease in leases.items() if has_begun(lease)}
+    passed: list[Shard] = []
+    for shard in sorted(shards, key=lambda shard: int(shard.starting_sequence_number), reverse=True):
+        own = children[shard.shard_id]
+        if not shard.is_open and shard.shard_id not in leases and own and behind.issuperset(own):
+            behind.add(shard.shard_id)
+            passed.append(shard)
+    return passed
+
+
+def has_begun(lease: Lease) -> bool:
+    """Return whether a record of the shard, or its end, was checkpointed."""
+    return lease.is_finished or not lease.checkpoint.is_sentinel
+
+
+CONSECUTIVE_HOLES: Final = 3
+"""A hole is reported after this many consecutive observations, as in KCL."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hole:
+    """Hash keys that no lease covers, both ends included."""
+
+    start: int
+    end: int
+
+
+def first_hole(ranges: Iterable[HashKeyRange]) -> Hole | None:
+    """Return the lowest hash keys that none of these ranges covers, None if there are none. Ranges may overlap."""
+    covered = -1
+    for start, end in sorted((int(keys.starting_hash_key), int(keys.ending_hash_key)) for keys in ranges):
+        if start > covered + 1:
+            return Hole(covered + 1, start - 1)
+        covered = max(covered, end)
+    return Hole(covered + 1, MAX_HASH_KEY) if covered < MAX_HASH_KEY else None
+
+
+class HashRangeAudit:
+    """Observes the ranges of the unfinished leases and reports a hole that persists."""
+
+    def __init__(self) -> None:
+        self._hole: Hole | None = None
+        self._observations = 0
+
+    def observe(self, ranges: Iterable[HashKeyRange]) -> Hole | None:
+        """Return the hole if this is its third consecutive observation. A hole that persists is reported once."""
+        hole = first_hole(ranges)
+        self._observations = self._observations + 1 if hole == self._hole else 1
+        self._hole = hole
+        return hole if self._observations == CONSECUTIVE_HOLES else None

@@ -46,8 +46,7 @@ from efo.errors import (
 )
 from efo.model import ChildShard, Position, PositionType
 from efo.protocol.backoff import Backoff
-from efo.protocol.denials import is_final
-from efo.protocol.doubts import Doubts
+from efo.protocol.denials import Doubts, is_final
 from efo.protocol.messages import SubscribeToShardEvent
 from efo.protocol.pacing import SHARD_INTERVAL, TAKE_OVER_AFTER
 

@@ -11,7 +11,7 @@ from efo.adapters.engine import Engine, Run
 from efo.adapters.opening import AdaptedStreams, Clients
 from efo.checks import check_type
 from efo.consumer.consumer import Consumer as TrioConsumer
-from efo.consumer.handlers.surfaces import check_surface
+from efo.consumer.handlers.misuse import check_surface
 from efo.consumer.streams.consumer import MultiStreamConsumer as TrioMultiStreamConsumer
 from efo.model import Batch, Record
 from efo.sync.caller_side import CallerSide, Wakeup

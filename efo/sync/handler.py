@@ -11,7 +11,7 @@ import trio
 from efo.adapters.calls import outside
 from efo.adapters.consumer import ProcessorReader as DoorProcessorReader
 from efo.checks import check_callable, check_count, is_async, name_of
-from efo.consumer.handlers.batched import with_handler
+from efo.consumer.handlers.batched import in_thread, with_handler
 from efo.consumer.handlers.deserialize import (
     deserialize as deserialize_on_trio,
     deserialize_record as deserialize_record_on_trio,
@@ -19,7 +19,6 @@ from efo.consumer.handlers.deserialize import (
 from efo.consumer.handlers.exactly_once import ExactlyOnce, PositionMove
 from efo.consumer.handlers.failure_handler import HandlerResult
 from efo.consumer.handlers.handler import Handler as TrioHandler
-from efo.consumer.handlers.in_thread import in_thread
 from efo.consumer.handlers.processor import Checkpointer
 from efo.deserializers.base import Deserializer
 from efo.errors import ConfigurationError

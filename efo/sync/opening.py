@@ -8,7 +8,7 @@ from typing import Any, Unpack
 
 from efo.adapters.opening import Clients, Stream, StreamLike, consumer_engine, streams_engine
 from efo.checks import check_callable, is_async, name_of
-from efo.consumer.handlers.in_thread import in_thread
+from efo.consumer.handlers.batched import in_thread
 from efo.consumer.opening import OpenOptions
 from efo.consumer.streams.opening import StreamsOptions
 from efo.errors import ConfigurationError

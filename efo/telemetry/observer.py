@@ -57,7 +57,6 @@ from efo.health import (
 from efo.telemetry import instruments
 from efo.telemetry.combined import FREQUENT, nothing_held
 from efo.telemetry.instruments import Instrument
-from efo.telemetry.observables import observables_of
 from efo.telemetry.shard_series import (
     MAX_SHARDS,
     SHARD,
@@ -65,6 +64,7 @@ from efo.telemetry.shard_series import (
     Durations,
     ShardFigures,
     ShardSeries,
+    observables_of,
     observations,
 )
 

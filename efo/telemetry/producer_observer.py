@@ -17,11 +17,11 @@ from efo.events import (
     RecordsNotDelivered,
     StreamReset,
 )
-from efo.producer_events import ProducerReadings
+from efo.events.producer import ProducerReadings
 from efo.telemetry import instruments, producer_instruments
 from efo.telemetry.instruments import Instrument
-from efo.telemetry.observables import observables_of
 from efo.telemetry.observer import create_instrument, error_attributes
+from efo.telemetry.shard_series import observables_of
 
 
 class OtelProducerObserver:

@@ -1,7 +1,11 @@
 from efo.testing.assignment import check_assignment as check_assignment
 from efo.testing.fake import FakeKinesis as FakeKinesis
-from efo.testing.faults.file import load_faults as load_faults
-from efo.testing.faults.script import ALWAYS as ALWAYS, FaultScript as FaultScript, When as When
+from efo.testing.faults.script import (
+    ALWAYS as ALWAYS,
+    FaultScript as FaultScript,
+    When as When,
+    load_faults as load_faults,
+)
 from efo.testing.in_memory import (
     CheckpointRecorder as CheckpointRecorder,
     InMemoryStream as InMemoryStream,

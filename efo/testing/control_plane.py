@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class FakeControlPlane:
-    """An `efo.kinesis.control_plane.ControlPlane` for one stream of a fake."""
+    """An `efo.kinesis.client.ControlPlane` for one stream of a fake."""
 
     def __init__(self, core: Core, stream: str, faults: FaultInjector) -> None:
         self._core = core

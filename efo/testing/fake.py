@@ -27,11 +27,11 @@ from efo.testing.server.dispatch import Service
 from efo.testing.server.http2 import serve_http2
 from efo.testing.settings import FakeSettings
 from efo.testing.state.core import Core
-from efo.testing.state.encryption import KMS_ERRORS
 from efo.testing.state.retention import trim
 from efo.testing.state.scaling import count_scaling, scale
 from efo.testing.state.streams import DistributionStrategy, StreamState
 from efo.testing.state.subscriptions import SubscriptionCounts, Subscriptions
+from efo.testing.state.tags import KMS_ERRORS
 
 
 class FakeKinesis:

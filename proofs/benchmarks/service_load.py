@@ -11,7 +11,7 @@ from typing import Final
 import trio
 
 from efo.testing import FakeKinesis
-from efo_service.demo.children import DemoProcess
+from efo_service.demo.demo import DemoProcess
 from efo_service.demo.load import DemoLoad
 
 SHARDS: Final = 2

@@ -10,7 +10,7 @@ import trio
 
 from efo.errors import EfoError
 from efo.exception_groups import collapse_groups
-from efo_service.demo.children import ChildFailedError, DemoProcess
+from efo_service.demo.demo import ChildFailedError, DemoProcess
 
 POLL_SECONDS = 0.1
 STALLED_SECONDS = 300.0

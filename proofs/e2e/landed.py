@@ -9,7 +9,7 @@ from types import MappingProxyType
 import pyarrow.parquet as pq
 import trio
 
-from efo_service.demo.verify import FoundRecord, committed_files, parquet_rows
+from efo_service.demo.load import FoundRecord, committed_files, parquet_rows
 
 
 class LandedRows:

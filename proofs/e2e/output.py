@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from efo_service.demo.children import DemoProcess
-from efo_service.demo.verify import FoundRecord
+from efo_service.demo.demo import DemoProcess
+from efo_service.demo.load import FoundRecord
 
 
 class Output(Protocol):

@@ -12,9 +12,8 @@ import trio
 
 from efo.exception_groups import collapse_groups
 from efo.testing import FakeKinesis, FakeSettings
-from efo_service.demo.children import DemoProcess, ended
-from efo_service.demo.load import DemoLoad
-from efo_service.demo.verify import Comparison, compare
+from efo_service.demo.demo import DemoProcess, ended
+from efo_service.demo.load import Comparison, DemoLoad, compare
 from efo_service.spark.session import C1_ONLY
 from proofs.e2e.config import efo_config
 from proofs.e2e.kills import Killer, Target, pace_load, wait_for_records

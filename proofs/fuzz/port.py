@@ -18,14 +18,13 @@ from prometheus_client import CollectorRegistry
 from starlette.types import ASGIApp
 
 from efo_service.web.app import create_app
+from efo_service.web.http.accepting import ConnectionSlot
 from efo_service.web.http.connection import IDLE_SECONDS, SEND_SECONDS, serve_connection
-from efo_service.web.http.places import ConnectionSlot
 from efo_service.web.live.actions import Action
-from efo_service.web.live.snapshot import Snapshot
+from efo_service.web.live.source import Snapshot
 from efo_service.web.page_routes import Page
 from efo_service.web.security.access import Access
-from efo_service.web.security.bodies import MAX_SECONDS
-from efo_service.web.security.guard import Guard
+from efo_service.web.security.guard import MAX_SECONDS, Guard
 from proofs.fuzz.cursor import cut
 from proofs.fuzz.target import Target, require
 

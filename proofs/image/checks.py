@@ -160,7 +160,7 @@ def check_spark(container: Container, log: Path) -> dict[str, Any]:
     import pyarrow.dataset  # noqa: PLC0415 - only this check needs it
 
     # The example projects run the fake in this image.
-    container.output(["/opt/efo/bin/python", "-c", "import efo_service.commands.extras as e; e.require_fake()"])
+    container.output(["/opt/efo/bin/python", "-c", "import efo_service.commands.options as e; e.require_fake()"])
     shutil.copytree(log, container.volume / "var/log")
     for path in container.volume.rglob("*"):
         os.chown(path, container.user, container.user)

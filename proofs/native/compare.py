@@ -20,7 +20,7 @@ from efo.protocol.deaggregation import deaggregate
 from efo.protocol.event_decoder import EventDecoder
 from efo.protocol.eventstream import encode
 from efo.protocol.native import Columns, Packed, Step, Users
-from efo.protocol.records_page import parse_page
+from efo.protocol.polling import parse_page
 from proofs.fuzz.cursor import cut
 from proofs.fuzz.target import require
 

@@ -11,8 +11,7 @@ from typing import Any, Final, cast
 import trio
 
 from efo.errors import ThrottledError
-from efo.kinesis.client import KinesisClient
-from efo.kinesis.control_plane import ControlPlane
+from efo.kinesis.client import ControlPlane, KinesisClient
 from efo.model import FanOutConsumer, Shard, StreamDescription
 from efo.testing import FakeKinesis
 from efo.testing.errors import FakeError

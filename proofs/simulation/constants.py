@@ -75,16 +75,16 @@ PERTURBED: Final[Mapping[str, Constant]] = {
     "efo.leases.writer.PATIENCE_SHARE": Constant((0.01, 0.1)),
     "efo.protocol.assignment.assign.SCANS_PER_FAILOVER_TIME": Constant((10, 1000)),
     # time limits
-    "efo.kinesis.polling.fan_out.TRIAL_TIMEOUT": Constant((3.0, 60.0), ("efo.kinesis.polling.auto_source",)),
+    "efo.kinesis.polling.auto_source.TRIAL_TIMEOUT": Constant((3.0, 60.0)),
     "efo.kinesis.connection_pool.CONNECT_TIMEOUT": Constant((5.0, 20.0)),
     "efo.kinesis.service_call.RESPONSE_TIMEOUT": Constant((12.0, 30.0)),
     "efo.kinesis.service_call.READ_TIMEOUT": Constant((2.0, 10.0)),
     "efo.leases.coordinator.RELEASE_TIMEOUT": Constant((2.0, 10.0)),
     # decisions
     "efo.protocol.assignment.balance.DAMPING": Constant((0.0, 0.3)),
-    "efo.protocol.audit.CONSECUTIVE_HOLES": Constant((1, 6)),
+    "efo.protocol.lineage.CONSECUTIVE_HOLES": Constant((1, 6)),
     "efo.protocol.lease_expiry.NEGLECTED_AFTER": Constant((2, 5)),
-    "efo.protocol.throughput.SMOOTHING": Constant((10.0, 60.0), ("efo.leases.coordinator",)),
+    "efo.protocol.assignment.balance.SMOOTHING": Constant((10.0, 60.0), ("efo.leases.coordinator",)),
     # what is reported
     "efo.consumer.in_flight.OVERDUE_BATCHES": Constant((2, 10)),
     "efo.consumer.in_flight.OVERDUE_AFTER": Constant((1.0, 30.0)),
@@ -134,7 +134,7 @@ FIXED: Final[Mapping[str, tuple[str, ...]]] = {
         "efo.consumer.advice.TAKEOVERS_WITHIN",
         "efo.consumer.advice._AT_THE_START",
         "efo.consumer.advice._MAX_NAMED",
-        "efo.leases.namesakes.RENEWALS",
+        "efo.leases.known_rows.RENEWALS",
     ),
     "an event loop in virtual time is not watched": (
         "efo.consumer.loop_watch.BLOCKED_AFTER",
@@ -149,11 +149,11 @@ FIXED: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "R16: how long a start waits for what passes by itself, and how many odd answers are doubted": (
         "efo.consumer.opening.LEASE_STORE_SECONDS",
-        "efo.kinesis.polling.fan_out.REGISTER_TIMEOUT",
+        "efo.kinesis.polling.auto_source.REGISTER_TIMEOUT",
         "efo.kinesis.registration.ROOM_INTERVAL",
         "efo.kinesis.registration.ROOM_TIMEOUT",
         "efo.kinesis.start_retries.LONGEST",
-        "efo.protocol.doubts.DOUBTS",
+        "efo.protocol.denials.DOUBTS",
     ),
     "worlds have no record processors, and their consumers read one stream": (
         "efo.consumer.handlers.processor.LEASE_LOST_TIMEOUT",
@@ -161,8 +161,8 @@ FIXED: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "limits of what a peer may send, and of what a producer may put": (
         "efo.kinesis.http2._MAX_HEADER_LIST",
-        "efo.kinesis.polling.calls.MAX_PAGE",
-        "efo.kinesis.polling.calls._MAX_ITERATOR",
+        "efo.kinesis.polling.shard_polling.MAX_PAGE",
+        "efo.kinesis.polling.shard_polling._MAX_ITERATOR",
         "efo.kinesis.service_call.MAX_READ",
         "efo.kinesis.service_call._ERROR_SIZE",
         "efo.protocol.aggregate_message.MAX_FIELDS",
@@ -180,7 +180,7 @@ FIXED: Final[Mapping[str, tuple[str, ...]]] = {
         "efo.protocol.service_errors.MAX_CODE",
         "efo.protocol.service_errors.MAX_MESSAGE",
     ),
-    "of a producer, which a world does not run": ("efo.kinesis.put_records.TIMEOUT",),
+    "of a producer, which a world does not run": ("efo.kinesis.service_call.TIMEOUT",),
     "parts of a format": (
         "efo.kinesis.service_call._OK",
         "efo.protocol.aggregate_message.NO_INDEX",
@@ -199,7 +199,7 @@ FIXED: Final[Mapping[str, tuple[str, ...]]] = {
         "efo.protocol.frame_splitter._MIN_GOAWAY",
         "efo.protocol.frame_splitter._STREAM_ID_MASK",
         "efo.protocol.service_errors._SERVER_ERROR",
-        "efo.protocol.throughput.DECIMALS",
+        "efo.protocol.assignment.balance.DECIMALS",
     ),
     "no world runs that code: several processes of a host, deserializers, and stores that write one by one": (
         "efo.consumer.handlers.deserialize.MAX_UNPACKED",
@@ -220,7 +220,7 @@ FIXED: Final[Mapping[str, tuple[str, ...]]] = {
         "efo.consumer.recreation.MAX_CONFIRMATIONS",
         "efo.consumer.shard_sync.LISTING_LAG",
         "efo.consumer.streams.consumer.MAX_PAUSE",
-        "efo.kinesis.missing_shards.NOT_VISIBLE_FOR",
+        "efo.kinesis.identity.NOT_VISIBLE_FOR",
         "efo.protocol.identity.MARGIN",
         "efo.protocol.identity.TOLERANCE",
         "efo.protocol.identity._LAYOUT",

@@ -21,9 +21,8 @@ from efo.health import Overdue
 from efo.model import Batch, Checkpoint, Record
 from efo.protocol.failure import DeadLetter
 from efo_service.factories.log import RETRIES
-from efo_service.relay.destination import Destination, NoReports, SinkRetries, SkippingSink
+from efo_service.relay.destination import Destination, NoReports, SinkRetries, SkippingSink, isolating
 from efo_service.relay.errors import RecordRefusedError, SinkClosedError, SinkError, SinkFencedError, SinkFullError
-from efo_service.relay.failures import isolating
 from efo_service.relay.relay import relay_shard
 from efo_service.relay.write_buffer import RefusedRecord
 from proofs.simulation.plan import MAX_TRANSIENT_FAILURES, Plan

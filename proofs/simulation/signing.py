@@ -16,7 +16,7 @@ from botocore.credentials import ReadOnlyCredentials
 
 from efo.aws.clock import ServiceClock
 from efo.errors import ClockSkewError, CredentialsError, ServiceError
-from efo.kinesis.aws.signer import Signer
+from efo.kinesis.aws.client import Signer
 from efo.kinesis.client import KinesisClient
 from efo.testing.sigv4 import Credential
 

@@ -16,8 +16,8 @@ import trio
 
 from efo.errors import EfoError
 from efo.exception_groups import collapse_groups
-from efo_service.demo.children import DemoProcess, ended
-from efo_service.demo.verify import Comparison, compare, log_rows, log_size
+from efo_service.demo.demo import DemoProcess, ended
+from efo_service.demo.load import Comparison, compare, log_rows, log_size
 from proofs.soak.samples import Sample, lag_of, read_sample
 from proofs.soak.server import STREAM
 

@@ -21,19 +21,18 @@ from efo.exception_groups import collapse_groups
 from efo_service.config.settings import ServiceSettings
 from efo_service.config.streams import Configuration
 from efo_service.drain import Drain
-from efo_service.streams.page import StreamsPage
 from efo_service.streams.parts import PARTS, Parts
 from efo_service.streams.reload import Reloading, watch_reloads, watch_secrets
-from efo_service.streams.report import StreamsReport
+from efo_service.streams.report import StreamsPage, StreamsReport
 from efo_service.streams.run import StreamRun
 from efo_service.streams.supervisor import StreamSupervisor
 from efo_service.telemetry.logs import LevelName, set_level
 from efo_service.telemetry.sdk import Telemetry
 from efo_service.version import VERSION, commit
 from efo_service.web.app import create_app
+from efo_service.web.health import log_readiness, measure_readiness
 from efo_service.web.page_routes import Page
 from efo_service.web.process_problems import ProcessProblems
-from efo_service.web.readiness import log_readiness, measure_readiness
 from efo_service.web.security.access import Access
 from efo_service.web.security.guard import Guard
 from efo_service.web.server import serve

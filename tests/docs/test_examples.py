@@ -17,7 +17,7 @@ import pytest
 
 import efo
 from efo.model import Record
-from efo.testing.faults.file import load_faults
+from efo.testing.faults.script import load_faults
 from efo_service.config.loading import load_all
 from efo_service.log.disk import DiskFiles
 from efo_service.log.partition_writer import open_partition

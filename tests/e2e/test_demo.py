@@ -53,6 +53,7 @@ def test_a_crash_of_the_service_loses_and_duplicates_nothing() -> None:
     assert summary["crashes"] == 1
 
 
+@pytest.mark.runner
 @pytest.mark.spark
 def test_with_spark_every_record_arrives_in_parquet() -> None:
     code, summary, stderr = demo("--records", "5000", "--seconds", "4")

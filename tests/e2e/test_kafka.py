@@ -11,6 +11,7 @@ import pytest
 from proofs.e2e.kafka.broker import missing
 
 pytestmark = [
+    pytest.mark.runner,
     pytest.mark.e2e,
     pytest.mark.spark,
     pytest.mark.skipif(missing(connector=True) is not None, reason=str(missing(connector=True))),

@@ -1,4 +1,4 @@
-"""The page of a running service in a browser: a short form of `make web-test`."""
+"""The page of a running service: its feed; and in a browser, a short form of `make web-test`."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ SHARDS = 40
 """Of the larger stream. `make web-test` has 1,000."""
 
 
+@pytest.mark.runner
 # The drivers of browsers leave sockets and processes to the garbage collector.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
 def test_the_page_keeps_its_promises_in_a_browser(tmp_path):

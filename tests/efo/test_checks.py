@@ -9,7 +9,7 @@ from math import inf, nan
 import pytest
 
 from efo.checks import check_async, check_callable, check_count, check_number, check_text, is_async, name_of, shown
-from efo.consumer.handlers.in_thread import in_thread
+from efo.consumer.handlers.batched import in_thread
 from efo.errors import ConfigurationError, KmsError, error_type_of
 
 

@@ -10,7 +10,7 @@ import pytest
 @pytest.mark.parametrize("root", ["DEBUG", "INFO"])
 def test_no_library_logs_each_call_or_its_headers(root):
     program = (
-        f"import logging; logging.basicConfig(level=logging.{root}); import efo.aws.session, efo.kinesis.http2\n"
+        f"import logging; logging.basicConfig(level=logging.{root}); import efo.aws.session, efo.kinesis.connection\n"
         "for name in ('botocore.auth', 'aiobotocore', 'h2', 'hpack', 'httpx2', 'httpcore2.http11'):\n"
         "    print(name, logging.getLogger(name).getEffectiveLevel())"
     )

@@ -20,9 +20,9 @@ from efo_service.relay.errors import SinkFullError
 from efo_service.relay.measured import SinkMeter
 from efo_service.spark.pipeline.metrics import PipelineMetrics
 from efo_service.telemetry.sdk import telemetry
+from efo_service.web.health import WorkerReadiness, measure_readiness
 from efo_service.web.probe import ServiceAddress
 from efo_service.web.process_problems import ProcessProblems
-from efo_service.web.readiness import WorkerReadiness, measure_readiness
 from efo_service.workers.endpoints import WorkerEndpoints
 from tests.efo.telemetry.test_observer import EVERY_EVENT
 from tests.paths import ROOT

@@ -28,8 +28,8 @@ from efo.errors import (
 from efo.events import FailedCall, HandlerFailed, Observer, RecordDeadLettered, RecordSkipped
 from efo.exception_groups import leaf_exceptions
 from efo.model import Batch, Record, checkpoint_of
-from efo.protocol.batch_slice import BatchSlice
 from efo.protocol.failure import DeadLetter, Decision, FailureAction, FailurePolicy, OnError, decide, strictest
+from efo.protocol.per_key_order import BatchSlice
 from efo.protocol.progress import index_of
 
 

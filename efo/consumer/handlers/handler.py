@@ -17,9 +17,8 @@ from efo.errors import ConfigurationError, HandlerError
 from efo.events import Observer
 from efo.exception_groups import collapse_groups
 from efo.model import Batch, Record, checkpoint_of
-from efo.protocol.batch_slice import BatchSlice
 from efo.protocol.failure import FailurePolicy, OnError
-from efo.protocol.per_key_order import PerKeyOrder
+from efo.protocol.per_key_order import BatchSlice, PerKeyOrder
 from efo.telemetry.tracing import NO_SPAN
 
 BatchHandler = Callable[[Batch], Awaitable[HandlerResult | None]]

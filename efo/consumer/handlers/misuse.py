@@ -1,4 +1,4 @@
-"""Tells the failures of a handler that come from how it was written against efo from those that come from data.
+"""Tells the mistakes of how a handler was written against efo, and for which surface, from failures by data.
 
 A handler that misuses efo fails for each record alike, whatever the record contains. So no failure policy may skip it.
 """
@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Final
 
 import efo.errors
-from efo.checks import is_async
+from efo.checks import is_async, name_of, signature_of
 from efo.errors import ConfigurationError, DeserializationError, HandlerError
 from efo.exception_groups import leaf_exceptions
 from efo.model import Batch, Record
@@ -221,3 +221,29 @@ def _opname(entry: TracebackType) -> str:
     """Return the name of the instruction that raised."""
     instructions = dis.get_instructions(entry.tb_frame.f_code)
     return next((i.opname for i in instructions if i.offset == entry.tb_lasti), "")
+
+
+_RUN_ON: Final = {"efo": "trio", "efo.aio": "asyncio", "efo.sync": "no event loop"}
+_OF_HANDLERS: Final = frozenset({"batch", "record", "records", "values", "event"})
+
+
+def check_surface(reader: object, surface: str) -> None:
+    """Refuse a Handler or ProcessorReader of another surface. `surface`: the consumer's. Raises ConfigurationError."""
+    own = getattr(reader, "surface", surface)
+    if own != surface and own in _RUN_ON:
+        kind = next(k.__name__ for k in type(reader).__mro__ if k.__name__ in {"Handler", "ProcessorReader"})
+        raise ConfigurationError(
+            f"reader is an {own}.{kind}, whose functions run on {_RUN_ON[own]}, and this consumer runs them on "
+            f"{_RUN_ON[surface]}: use {surface}.{kind}"
+        )
+
+
+def check_no_handler(reader: object, surface: str) -> None:
+    """Refuse a handler of batches as a reader of shards, by the name of its parameter. Raises ConfigurationError."""
+    if not callable(reader) or (signature := signature_of(reader)) is None:
+        return
+    if (first := next(iter(signature.parameters), "")) in _OF_HANDLERS:
+        raise ConfigurationError(
+            f"reader {name_of(reader)}({first}) looks like a handler, and run calls its reader with a shard: pass "
+            f"{surface}.Handler({name_of(reader)})"
+        )

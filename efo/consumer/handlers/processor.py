@@ -17,8 +17,8 @@ from efo.consumer.shard_stream import ShardStream
 from efo.errors import ConfigurationError, HandlerError
 from efo.events import Observer
 from efo.model import Batch, Checkpoint, Record
-from efo.protocol.batch_slice import BatchSlice
 from efo.protocol.failure import FailurePolicy, OnError
+from efo.protocol.per_key_order import BatchSlice
 
 LEASE_LOST_TIMEOUT: Final = 2.0
 """Seconds for `lease_lost`: another worker reads the shard already."""

@@ -12,7 +12,7 @@ import trio
 from efo.checks import check_async
 from efo.consumer.consumer import Consumer
 from efo.consumer.ending import CLOSED, TWO_READERS, drain_after, failure_of
-from efo.consumer.handlers.surfaces import check_no_handler, check_surface
+from efo.consumer.handlers.misuse import check_no_handler, check_surface
 from efo.consumer.shard_task import ShardReader
 from efo.consumer.status import ConsumerStatus
 from efo.consumer.streams.config import (

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Unpack
 
+import botocore.awsrequest
+
 from efo.arn import parse_stream
-from efo.aws.clock import ServiceClock
-from efo.aws.credentials import CredentialSource
-from efo.aws.refusals import Refusals
+from efo.aws.clock import ClockedSigV4, ServiceClock
+from efo.aws.credentials import CredentialSource, Refusals
 from efo.aws.role import AssumedRole
 from efo.aws.variables import check_variables
 from efo.checks import shown
@@ -19,11 +20,9 @@ from efo.errors import ConfigurationError
 from efo.event_loops import require_trio
 from efo.exception_groups import collapse_groups
 from efo.kinesis.aws.connector import Connector
-from efo.kinesis.aws.control_plane import AwsControlPlane
+from efo.kinesis.aws.control_plane import AwsControlPlane, open_aiobotocore
 from efo.kinesis.aws.endpoint import Endpoint, find_endpoint
 from efo.kinesis.aws.errors import translated
-from efo.kinesis.aws.lazy import open_aiobotocore
-from efo.kinesis.aws.signer import Signer
 from efo.kinesis.client import KinesisClient, StreamLocation
 from efo.kinesis.connection_pool import ConnectionPool
 from efo.kinesis.service_call import ServiceCaller
@@ -116,3 +115,30 @@ async def open_kinesis(
                 region=endpoint.region,
                 correct=correct,
             )
+
+
+class Signer:
+    """Signs requests to Kinesis. `source`: the credentials. `clock`: the service's."""
+
+    def __init__(self, source: CredentialSource, clock: ServiceClock, url: str, region: str) -> None:
+        self._source = source
+        self._clock = clock
+        self._url = url
+        self._region = region
+
+    async def sign(self, target: str, body: bytes) -> Sequence[tuple[str, str]]:
+        """Return the headers that authenticate a POST.
+
+        Raises ConfigurationError without credentials, and CredentialsError if they cannot be refreshed now.
+        """
+        credentials = await self._source.get()
+        request = botocore.awsrequest.AWSRequest(
+            method="POST",
+            url=self._url,
+            data=body,
+            headers={"Content-Type": "application/x-amz-json-1.1", "X-Amz-Target": target},
+        )
+        self._clock.stamp(request)
+        ClockedSigV4(credentials, "kinesis", self._region).add_auth(request)
+        names = ("X-Amz-Date", "X-Amz-Security-Token", "Authorization")
+        return [(name, request.headers[name]) for name in names if name in request.headers]

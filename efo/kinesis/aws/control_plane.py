@@ -3,19 +3,23 @@
 The reads that a start needs are first tried once over efo's own HTTP/2, which is ready in a fraction of the time that
 aiobotocore takes to be imported and to make a client. Whatever fails there is repeated through aiobotocore, with its
 retries. All other calls go through aiobotocore.
+
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from importlib import import_module
 from typing import Any, Final
 
 import trio
 
+from efo.aws.clock import ServiceClock
+from efo.aws.credentials import CredentialSource
 from efo.aws.wrong_server import wrong_content
 from efo.errors import (
     CredentialsError,
@@ -30,7 +34,7 @@ from efo.errors import (
     WrongEndpointError,
 )
 from efo.kinesis.aws.errors import translated
-from efo.kinesis.aws.lazy import LazyAiobotocore
+from efo.kinesis.client import StreamLocation
 from efo.kinesis.service_call import ServiceCaller
 from efo.model import (
     AccountLimits,
@@ -340,3 +344,53 @@ def _seconds(time: object) -> float | None:
         if isinstance(time, int | float):
             return datetime.fromtimestamp(time, UTC).timestamp()
     return None
+
+
+class LazyAiobotocore:
+    """Calls of the control plane, through aiobotocore. Made by `open_aiobotocore`.
+
+    `source`: the credentials. `clock`: the service's. `where`: with the region and the URL that
+    were found.
+    """
+
+    def __init__(
+        self,
+        stack: AsyncExitStack,
+        source: CredentialSource,
+        clock: ServiceClock,
+        where: StreamLocation,
+    ) -> None:
+        self._stack = stack
+        self._source = source
+        self._clock = clock
+        self._where = where
+        self.region = where["region"]
+        self._making = trio.Lock()
+        self._client: Any = None
+
+    async def call(self, operation: str, **arguments: object) -> Mapping[str, Any]:
+        """Call an operation by botocore's name for it, with botocore's retries.
+
+        Raises botocore's errors, ConfigurationError without credentials, and CredentialsError.
+        """
+        async with self._making:
+            if self._client is None:
+                # In a thread, because it takes long: shards may be read at the same time.
+                aio = await trio.to_thread.run_sync(import_module, "efo.kinesis.aws.aio")
+                client = aio.open_client(self._source, self._clock, self._where)
+                self._client = await self._stack.enter_async_context(client)
+        response: Mapping[str, Any] = await getattr(self._client, operation)(**arguments)
+        return response
+
+
+@asynccontextmanager
+async def open_aiobotocore(
+    source: CredentialSource, clock: ServiceClock, where: StreamLocation
+) -> AsyncIterator[LazyAiobotocore]:
+    """Yield a LazyAiobotocore; close what it made at the end, within 2 s."""
+    stack = AsyncExitStack()
+    try:
+        yield LazyAiobotocore(stack, source, clock, where)
+    finally:
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + 2):
+            await stack.aclose()

@@ -1,7 +1,12 @@
-"""Reads a shard by enhanced fan-out while that is possible, and by polling while it is not.
+"""Reads shards by fan-out while that is possible, else by polling: all shards of a consumer share that decision.
 
 One source is read at a time, and the next one continues at its position. So nothing is lost or repeated at a change. A
 shard changes to fan-out between two of its events, and to polling when its subscription is refused.
+
+Fan-out is refused if the fan-out consumer cannot be registered, since the stream has as many as it may, or if the
+credentials permit no registration or no SubscribeToShard, or if the consumer was deleted and efo may not register it.
+Then all shards are polled. After an interval the consumer is registered, if that is what failed, and one shard
+subscribes as a trial. If an event arrives, all shards follow.
 """
 
 from __future__ import annotations
@@ -12,10 +17,20 @@ from typing import Final
 
 import trio
 
-from efo.errors import AccessDeniedError, FanOutRefusedError, SilenceError
-from efo.events import EndReason
+from efo.errors import (
+    AccessDeniedError,
+    ConsumerLimitError,
+    ConsumerNotActiveError,
+    ConsumerNotFoundError,
+    EfoError,
+    FanOutRefusedError,
+    ResourceNotFoundError,
+    SilenceError,
+    without_tracebacks,
+)
+from efo.events import EndReason, Observer, ReadModeChanged
 from efo.health import ActiveReadMode, SubscriptionState
-from efo.kinesis.polling.fan_out import TRIAL_TIMEOUT, FanOut
+from efo.kinesis.registration import Registration
 from efo.kinesis.shard_source import ShardEnd, ShardSource
 from efo.model import Position
 from efo.protocol.messages import SubscribeToShardEvent
@@ -110,3 +125,106 @@ class AutoSource:
         self._source = make(self._source.position)
         if not self._is_subscribed:
             self._trial_until = inf
+
+
+REGISTER_TIMEOUT: Final = 60.0
+"""Seconds for the registration. A start that is throttled, or meets a consumer that is stuck, polls meanwhile."""
+TRIAL_TIMEOUT: Final = 30.0
+"""Seconds in which the first event of a trial must arrive. A shard that waits for it is not read meanwhile."""
+
+
+class FanOut:
+    """Whether enhanced fan-out is used. `is_used`: whether shards are to be read by it now. `error`: why not, if not.
+
+    `retry_interval`: seconds after which it is tried again, by one shard at a time, however short the interval is.
+    """
+
+    def __init__(self, registration: Registration, *, retry_interval: float, observer: Observer) -> None:
+        self.is_used = True
+        self.error: EfoError | None = None
+        self._registration = registration
+        self._is_registered = False
+        self._retry_interval = retry_interval
+        self._retry_at = -inf
+        self._observer = observer
+        self._trial: object = None  # the source of the shard that tries
+        self._trial_until = -inf
+
+    async def keep_registered(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Register the consumer; if that is refused, try again at the interval, until cancelled.
+
+        Raises EfoError if the first registration fails for another reason.
+        """
+        await self._register()
+        task_status.started()
+        while True:
+            await trio.sleep(self._retry_interval)
+            if not self._is_registered:
+                try:
+                    await self._register()
+                except EfoError as error:
+                    self.refused(error)
+
+    async def _register(self) -> None:
+        try:
+            with trio.move_on_after(REGISTER_TIMEOUT) as scope:
+                await self._registration.ensure()
+        except (ConsumerLimitError, ConsumerNotActiveError, AccessDeniedError) as error:
+            self.refused(error)
+        else:
+            if scope.cancelled_caught:
+                message = f"the fan-out consumer was not found and ACTIVE within {REGISTER_TIMEOUT:g} s"
+                self.refused(ConsumerNotActiveError(message))
+                return
+            self._is_registered = True
+            self._retry_at = -inf
+
+    def may_subscribe(self, source: object) -> bool:
+        """Return whether a shard that is polled may subscribe now. If that is a trial, only one shard may.
+
+        `source`: what asks. Its trial ends with `refused`, `works` or `end_trial`, or when its time is over: a reader
+        that was paused in it must not keep the others from trying.
+        """
+        if self.is_used:
+            return True
+        now = trio.current_time()
+        if not self._is_registered or now < self._retry_at or now < self._trial_until:
+            return False
+        self._retry_at = now + self._retry_interval
+        self._trial, self._trial_until = source, now + TRIAL_TIMEOUT
+        return True
+
+    def end_trial(self, source: object) -> None:
+        """Note that this source does not try any more, if it did."""
+        if self._trial is source:
+            self._trial, self._trial_until = None, -inf
+
+    def refused(self, error: EfoError, by: object = None) -> None:
+        """Note that fan-out is not possible: all shards are polled until it works again. `by`: the shard's source."""
+        self.end_trial(by)
+        self._retry_at = trio.current_time() + self._retry_interval
+        if isinstance(error, FanOutRefusedError):
+            error = error.reason
+        self.error = without_tracebacks(error)
+        if self.is_used:
+            self.is_used = False
+            self._observer(ReadModeChanged("polling", error.error_type, str(error), self._retry_interval))
+
+    def works(self) -> None:
+        """Note that an event has arrived by fan-out: all shards subscribe."""
+        self._trial, self._trial_until = None, -inf
+        self.error = None
+        if not self.is_used:
+            self.is_used = True
+            self._observer(ReadModeChanged("fanout"))
+
+    async def diagnose(self, shard_id: str, error: ResourceNotFoundError) -> EfoError:
+        """Return the error that explains a ResourceNotFoundException of SubscribeToShard (rule R13).
+
+        FanOutRefusedError: the consumer is gone, and cannot be registered again.
+        """
+        found = await self._registration.diagnose(shard_id, error)
+        if isinstance(found, ConsumerLimitError | ConsumerNotFoundError | ConsumerNotActiveError):
+            self._is_registered = False
+            return FanOutRefusedError(found)
+        return found

@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
+from math import exp
 from operator import itemgetter
 from typing import Final
 from zlib import crc32
@@ -216,3 +217,34 @@ def _moves(shares: _Shares, stealable: _Stealable, receivers: set[str]) -> Itera
 def _hash(worker: str, name: str) -> int:
     """Return a sort key for names that differs per worker, so that workers seldom choose the same lease."""
     return crc32(f"{worker} {name}".encode())
+
+
+SMOOTHING: Final = 30.0
+"""Time constant of the average in seconds: after this time it has followed a change by about two thirds."""
+
+DECIMALS: Final = 6
+
+
+class Throughput:
+    """An exponential moving average of the rate of a running total, for measurements at any intervals."""
+
+    def __init__(self) -> None:
+        self._total = 0
+        self._at: float | None = None
+        self._kbps: float | None = None
+
+    def measure(self, total: int, now: float) -> float | None:
+        """Return the average in KB per second, None for the first measurement.
+
+        `total`: the bytes of the shard so far. `now`: monotonic seconds.
+
+        The result has six decimals, as KCL writes it, so that it becomes 0 for an idle shard. Without rounding it would
+        decrease below 1E-130, which DynamoDB cannot store.
+        """
+        previous, self._at = self._at, now
+        added, self._total = total - self._total, total
+        if previous is not None and now > previous:
+            recent = added / (now - previous) / 1000
+            weight = 1 if self._kbps is None else 1 - exp((previous - now) / SMOOTHING)
+            self._kbps = (1 - weight) * (self._kbps or 0.0) + weight * recent
+        return None if self._kbps is None else round(self._kbps, DECIMALS)

@@ -9,8 +9,7 @@ from efo.testing.errors import FakeError, invalid_argument, not_found
 from efo.testing.operations import requests
 from efo.testing.operations.responses import ResponseBody
 from efo.testing.state.core import Core
-from efo.testing.state.iterators import ShardIterator, decode_iterator, encode_iterator
-from efo.testing.state.positions import starting_index
+from efo.testing.state.positions import ShardIterator, decode_iterator, encode_iterator, starting_index
 from efo.testing.state.shards import ShardState, StoredRecord, record_size
 from efo.testing.state.streams import StreamState
 

@@ -7,8 +7,14 @@ from typing import Any, Final
 
 from efo.testing.errors import invalid_argument, not_found, validation
 from efo.testing.operations import requests
-from efo.testing.operations.paging import PageToken, decode_token, encode_token, page
-from efo.testing.operations.responses import ResponseBody, shard_description
+from efo.testing.operations.responses import (
+    PageToken,
+    ResponseBody,
+    decode_token,
+    encode_token,
+    page,
+    shard_description,
+)
 from efo.testing.state.core import Core
 from efo.testing.state.retention import trim_horizon
 from efo.testing.state.scaling import count_scaling, scale

@@ -8,8 +8,16 @@ from typing import Any, Final
 
 from efo.testing.errors import in_use, invalid_argument, validation
 from efo.testing.operations import requests
-from efo.testing.operations.paging import PageToken, decode_token, encode_token, page
-from efo.testing.operations.responses import ResponseBody, shard_description, stream_description, stream_summary
+from efo.testing.operations.responses import (
+    PageToken,
+    ResponseBody,
+    decode_token,
+    encode_token,
+    page,
+    shard_description,
+    stream_description,
+    stream_summary,
+)
 from efo.testing.state import retention
 from efo.testing.state.core import Core
 from efo.testing.state.streams import only_on_demand

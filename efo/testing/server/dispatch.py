@@ -16,9 +16,8 @@ from efo.testing.errors import FakeError
 from efo.testing.faults.injection import FaultInjector, stream_of_consumer
 from efo.testing.faults.script import FaultScript
 from efo.testing.faults.wire import Body
-from efo.testing.operations.dry_run import check_dry_run
 from efo.testing.operations.requests import SubscribeToShard
-from efo.testing.operations.table import OPERATIONS
+from efo.testing.operations.table import OPERATIONS, check_dry_run
 from efo.testing.server import encoding as bodies
 from efo.testing.server.encoding import CBOR, JSON
 from efo.testing.server.shapes import INPUTS

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from efo.testing.errors import in_use, limit_exceeded, not_found, stream_and_account
-from efo.testing.state.listeners import Listeners
+from efo.testing.state.shards import Listeners
 from efo.testing.state.tags import Tags
 
 

@@ -1,17 +1,21 @@
-"""One shard: its records in order, its parents and children, and its listeners."""
+"""One shard: its records in order, its parents and children, and its listeners.
+
+They are called in the order in which they were added. The order of a set would change from run to run, and runs
+under a virtual clock would not be repeatable.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable
 from operator import attrgetter
 from typing import Self
 
 import msgspec
 
 from efo.model import ChildShard, HashKeyRange, Record, Shard
-from efo.testing.state.encryption import Encryption
-from efo.testing.state.listeners import Listeners
 from efo.testing.state.sequence_numbers import Sequence
+from efo.testing.state.tags import Encryption
 
 _MAX_NUMBER = 2**31 - 1
 _BY_SEQUENCE = attrgetter("sequence_number")
@@ -216,3 +220,29 @@ class ShardState:
         """Return the shard as the library's `Shard`."""
         parent, adjacent = (*self.parents, None, None)[:2]
         return Shard(self.id, self.hash_key_range(), self.starting_number, self.ending_number, parent, adjacent)
+
+
+Listener = Callable[[], None]
+
+
+class Listeners:
+    """Callbacks without arguments. Each is called once per notification, even if it was added twice."""
+
+    def __init__(self) -> None:
+        self._listeners: dict[Listener, None] = {}
+
+    def __contains__(self, listener: Listener) -> bool:
+        return listener in self._listeners
+
+    def add(self, listener: Listener) -> None:
+        """Add a callback."""
+        self._listeners[listener] = None
+
+    def discard(self, listener: Listener) -> None:
+        """Remove a callback, if present."""
+        self._listeners.pop(listener, None)
+
+    def notify(self) -> None:
+        """Call all callbacks."""
+        for listener in tuple(self._listeners):
+            listener()

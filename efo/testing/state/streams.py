@@ -11,9 +11,8 @@ from typing import Final, Literal, get_args
 
 from efo.model import MAX_HASH_KEY, Shard
 from efo.testing.errors import FakeError, invalid_argument, not_found, stream_and_account, validation
-from efo.testing.state.encryption import Encryption
 from efo.testing.state.shards import ShardState, StoredRecord, record_size, shard_id as id_of, shard_number
-from efo.testing.state.tags import Tags
+from efo.testing.state.tags import Encryption, Tags
 
 MAX_PARTITION_KEY: Final = 256
 DistributionStrategy = Literal["AUTO", "USER_PARTITION_KEY"]

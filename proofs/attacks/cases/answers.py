@@ -15,7 +15,7 @@ from efo.model import Batch, Checkpoint, Lease
 from efo.testing.faults.kinds import Refuse
 from efo.testing.faults.script import ALWAYS, FaultScript, When
 from efo_service.config.settings import Settings
-from efo_service.factories import lease_store, object_leases, object_log
+from efo_service.factories import lease_store, object_log
 from efo_service.factories.sinks import open_sink
 from efo_service.object_store.memory import MemoryStore
 from efo_service.relay.errors import LogError
@@ -99,7 +99,7 @@ async def _() -> Outcome:
 @cases.case("read again; nothing ends", name="object store: the leases' document cut for 8 s, at the start and later")
 async def _() -> Outcome:
     store, did = MemoryStore(), 0
-    with patch.object(object_leases, "open_store", lambda _url: store):
+    with patch.object(lease_store, "open_store", lambda _url: store):
         async with lease_store.open_leases(_settings()) as leases:
             await leases.create(Lease("s-0", Checkpoint.LATEST))
         store.spoil = _Damaged("efo-leases", _SPOILS["cut"], 8)

@@ -147,7 +147,7 @@ def _numbers(ended: Ended) -> list[float]:
 
 @cases.case("bounded together", name="relay: 300 shards that lag, and a sink that takes nothing")
 async def _() -> Outcome:
-    from efo_service.relay.room import Room  # noqa: PLC0415 - of the service
+    from efo_service.relay.write_buffer import Room  # noqa: PLC0415 - of the service
     from tests.efo_service.relay.test_relay import FakeShard, FakeSink, relay_shard  # noqa: PLC0415 - scripted, for this alone
 
     room, data = Room(64 * _MIB), random.Random(1).randbytes(200_000)

@@ -8,7 +8,7 @@ from typing import Final
 
 import trio
 
-from efo_service.demo.children import ChildFailedError, DemoProcess
+from efo_service.demo.demo import ChildFailedError, DemoProcess
 from proofs.e2e.cluster.environments import BARE, NAME
 from proofs.local_servers.processes import free_port
 

@@ -17,9 +17,8 @@ import trio
 from efo.errors import EfoError
 from efo.exception_groups import collapse_groups
 from efo.testing import FakeKinesis, FakeSettings
-from efo_service.demo.children import DemoProcess, ended
-from efo_service.demo.load import DemoLoad
-from efo_service.demo.verify import Comparison, FoundRecord, compare, parquet_rows
+from efo_service.demo.demo import DemoProcess, ended
+from efo_service.demo.load import Comparison, DemoLoad, FoundRecord, compare, parquet_rows
 from efo_service.spark.pipeline.pipeline import MAX_RETRIES
 from proofs.e2e.cluster import environments
 from proofs.e2e.cluster.cluster import PYTHON, Cluster, Program

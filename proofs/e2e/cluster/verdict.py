@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from efo_service.demo.verify import Comparison
+from efo_service.demo.load import Comparison
 from efo_service.spark.pipeline.pipeline import WORKER_TIMEOUT
 
 _BAD: Final = ("lost", "duplicated", "unexpected", "order_violations")

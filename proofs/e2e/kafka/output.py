@@ -7,8 +7,8 @@ from typing import Final
 
 import trio
 
-from efo_service.demo.children import ChildFailedError, DemoProcess
-from efo_service.demo.verify import FoundRecord
+from efo_service.demo.demo import ChildFailedError, DemoProcess
+from efo_service.demo.load import FoundRecord
 from proofs.e2e.kafka.broker import CONNECTOR, Broker
 from proofs.e2e.kafka.topic import TopicReader, create_topic
 from proofs.e2e.run import STREAM

@@ -9,7 +9,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from efo.errors import EfoError
-from efo_service.demo.verify import FoundRecord
+from efo_service.demo.load import FoundRecord
 from efo_service.relay.kafka.topics import ensure_topic, records_topic
 
 _TIMEOUT_SECONDS: Final = 60.0

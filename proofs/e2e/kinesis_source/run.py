@@ -17,9 +17,8 @@ import trio
 from efo.errors import EfoError
 from efo.exception_groups import collapse_groups
 from efo.testing import FakeKinesis, FakeSettings
-from efo_service.demo.children import DemoProcess, ended
-from efo_service.demo.load import CHUNK, DemoLoad, number_of, partition_key, value
-from efo_service.demo.verify import Comparison, compare, parquet_rows
+from efo_service.demo.demo import DemoProcess, ended
+from efo_service.demo.load import CHUNK, Comparison, DemoLoad, compare, number_of, parquet_rows, partition_key, value
 from proofs.e2e.kills import POLL_SECONDS, STALLED_SECONDS, Killer, Target, pace_load, wait_for_records
 from proofs.e2e.landed import LandedRows
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import trio
 
-from efo_service.demo.verify import FoundRecord, log_rows, log_size
+from efo_service.demo.load import FoundRecord, log_rows, log_size
 from proofs.e2e.run import STREAM
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import trio
 
-from efo_service.demo.verify import FoundRecord
+from efo_service.demo.load import FoundRecord
 from efo_service.log.readable import open_readable
 from efo_service.object_store.url import parse_url
 from efo_service.relay.errors import SinkError

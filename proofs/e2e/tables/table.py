@@ -19,7 +19,7 @@ from obstore.store import S3Store
 
 from efo.errors import EfoError
 from efo.exception_groups import collapse_groups
-from efo_service.demo.verify import FoundRecord
+from efo_service.demo.load import FoundRecord
 from proofs.e2e.tables.formats import Place
 from proofs.local_servers.object_stores import BUCKET, ENVIRONMENT
 from proofs.paths import ROOT

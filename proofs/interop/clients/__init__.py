@@ -1,1 +1,1 @@
-"""Third-party Kinesis clients that read FakeKinesis: `make witnesses`. See docs/proofs.md."""
+"""Third-party Kinesis clients that read FakeKinesis: `make third-party-clients`. See docs/proofs.md."""

@@ -13,9 +13,9 @@ from botocore.credentials import ReadOnlyCredentials
 
 from efo.aws.clock import ServiceClock
 from efo.aws.credentials import CredentialSource
+from efo.kinesis.aws.client import Signer
 from efo.kinesis.aws.connector import Connector
 from efo.kinesis.aws.endpoint import find_endpoint
-from efo.kinesis.aws.signer import Signer
 from efo.kinesis.connection_pool import ConnectionPool
 from efo.testing import FakeKinesis, FakeSettings
 from efo.testing.server.background import background

@@ -1,1 +1,1 @@
-"""Third-party Kinesis servers, read by efo without changes: `make foreign`. See docs/proofs.md."""
+"""Third-party Kinesis servers, read by efo without changes: `make third-party-servers`. See docs/proofs.md."""

@@ -16,7 +16,7 @@ import aiobotocore.session
 import trio
 
 import efo
-from efo.kinesis.control_plane import ControlPlane
+from efo.kinesis.client import ControlPlane
 from efo.model import Shard
 from efo.protocol.aggregation import AggregateEntry, aggregate, hash_key
 from proofs.interop.servers.comparison import Item, data_of

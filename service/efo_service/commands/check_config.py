@@ -10,8 +10,13 @@ from cyclopts import Parameter
 
 from efo_service.commands.options import ConfigFile, Json
 from efo_service.config.loading import home_of, load_all
-from efo_service.config.rendering import changed as changed_settings, defaults as all_defaults, resolved_all, to_toml
-from efo_service.config.schema import schema as json_schema
+from efo_service.config.rendering import (
+    changed as changed_settings,
+    defaults as all_defaults,
+    resolved_all,
+    schema as json_schema,
+    to_toml,
+)
 
 
 def check_config(

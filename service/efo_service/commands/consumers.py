@@ -23,7 +23,7 @@ from efo_service.config.settings import Settings
 from efo_service.errors import NoLeaseStoreError, UsageError
 from efo_service.factories.kinesis import open_stream
 from efo_service.factories.lease_store import name_of_store, open_existing_leases
-from efo_service.operations.consumers import stale
+from efo_service.operations.lineage import stale
 
 T = TypeVar("T")
 

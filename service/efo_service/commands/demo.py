@@ -10,8 +10,7 @@ from typing import Annotated
 import trio
 from cyclopts import Parameter
 
-from efo_service.commands.extras import require_fake
-from efo_service.commands.options import Json
+from efo_service.commands.options import Json, require_fake
 from efo_service.commands.output import print_table, write_json
 from efo_service.demo.demo import DemoOptions, run_demo
 from efo_service.demo.report import ProgressBars, table

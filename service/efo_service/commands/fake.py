@@ -18,12 +18,10 @@ from rich.console import Console
 
 from efo.testing.errors import FakeError
 from efo.testing.fake import FakeKinesis
-from efo.testing.faults.file import load_faults
-from efo.testing.faults.script import FaultScript
+from efo.testing.faults.script import FaultScript, load_faults
 from efo.testing.server.listener import Address, environment
 from efo.testing.settings import FakeSettings
-from efo_service.commands.extras import require_fake
-from efo_service.commands.options import Json
+from efo_service.commands.options import Json, require_fake
 from efo_service.commands.output import TextTable, print_table, write_json
 from efo_service.errors import UnavailableError, UsageError
 

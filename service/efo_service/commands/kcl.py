@@ -25,7 +25,7 @@ from efo_service.multilang.opening import parts_of
 from efo_service.multilang.reader import OnChildFailure
 from efo_service.telemetry import logs
 from efo_service.telemetry.sdk import telemetry
-from efo_service.workers.identity import with_worker_id
+from efo_service.workers.supervisor import with_worker_id
 
 _ROOT: Final = re.compile(r"<root\b[^>]*\blevel\s*=\s*[\"'](\w+)[\"']", re.IGNORECASE)
 _LEVELS: Final = {"all": "debug", "trace": "debug", "debug": "debug", "info": "info", "warn": "warning"}

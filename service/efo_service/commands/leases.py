@@ -29,7 +29,7 @@ from efo_service.factories.kinesis import open_stream
 from efo_service.factories.lease_store import name_of_store
 from efo_service.operations import leases as operations
 from efo_service.operations.leases import ResetTarget
-from efo_service.operations.record_lines import without_controls
+from efo_service.operations.recording import without_controls
 
 Shards = Annotated[list[str] | None, Parameter(name="SHARD", negative="", help="The shards of the leases.")]
 All = Annotated[bool, Parameter(name="--all", negative="", help="All leases of the application on the stream.")]

@@ -36,7 +36,7 @@ from efo_service.log.export import FileFormat, export as export_lines, export_fi
 from efo_service.log.inspection import TopicState, Verification
 from efo_service.log.readable import ReadableLog, open_readable
 from efo_service.object_store.url import is_url, log_root
-from efo_service.operations.record_lines import without_controls
+from efo_service.operations.recording import without_controls
 from efo_service.relay.errors import LogError, TopicNotFoundError
 from efo_service.relay.jsonlines import Encoding
 from efo_service.times import parse_time

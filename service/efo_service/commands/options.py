@@ -1,12 +1,15 @@
-"""Options that several commands share."""
+"""Options and optional packages that several commands share."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Final
 
 from cyclopts import Parameter
+
+from efo_service.errors import UnavailableError
 
 ConfigFile = Annotated[
     Path | None,
@@ -50,3 +53,20 @@ class Application:
 CONFIGURED: Final = Application()
 
 Json = Annotated[bool, Parameter(name="--json", negative="", help="Write JSON.")]
+
+
+_FAKE_PACKAGES: Final = ("cbor2", "trustme")  # and h11, which the extras `service` and `cli` install too
+
+
+def require_fake() -> None:
+    """Raise UnavailableError if a package that FakeKinesis needs is not installed.
+
+    FakeKinesis imports some of them only when a client needs them, which is too late for a clear error.
+    """
+    try:
+        for module in _FAKE_PACKAGES:
+            import_module(module)
+    except ImportError as error:
+        raise UnavailableError(
+            f"a package that FakeKinesis needs is missing ({error}): pip install 'efo[cli]'"
+        ) from error

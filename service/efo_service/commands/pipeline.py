@@ -25,10 +25,10 @@ from efo_service.spark.pipeline.metrics import PipelineMetrics
 from efo_service.spark.pipeline.pipeline import run_pipeline
 from efo_service.spark.pipeline.progress import Progress
 from efo_service.telemetry.sdk import telemetry
-from efo_service.web.metrics_thread import metrics_served
-from efo_service.web.pipeline_status import PipelineStatus
+from efo_service.web.metrics import metrics_served
 from efo_service.web.security.access import Access
 from efo_service.web.security.guard import Guard
+from efo_service.web.status import PipelineStatus
 
 
 def pipeline(

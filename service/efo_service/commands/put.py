@@ -27,8 +27,7 @@ from efo_service.config.settings import Settings
 from efo_service.drain import SIGNALS
 from efo_service.errors import UnavailableError, UsageError
 from efo_service.factories.kinesis import open_stream
-from efo_service.operations.put import PutProgress, Source, put_lines
-from efo_service.operations.put_lines import Format, Parse, parser
+from efo_service.operations.put import Format, Parse, PutProgress, Source, parser, put_lines
 from efo_service.relay.jsonlines import Encoding
 
 EVERY: Final = {True: 0.5, False: 10.0}

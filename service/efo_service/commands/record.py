@@ -19,7 +19,7 @@ from cyclopts.validators import Number
 from efo.events import ConsumerDeregistered, Event
 from efo.exception_groups import collapse_groups
 from efo.kinesis.registration import Registration
-from efo.testing.recording.writer import RecordingWriter
+from efo.testing.recording.recorder import RecordingWriter
 from efo_service.commands.options import ConfigFile, Json
 from efo_service.commands.output import write_json, write_line, write_note
 from efo_service.commands.tail import parse_start

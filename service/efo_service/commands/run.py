@@ -27,9 +27,8 @@ from efo_service.exit_codes import Exit, code_of
 from efo_service.memory import settle_memory
 from efo_service.telemetry import logs
 from efo_service.telemetry.sdk import telemetry
-from efo_service.workers.identity import with_worker_id
 from efo_service.workers.process import efo_command
-from efo_service.workers.supervisor import SUPERVISED, Supervisor, drain_when_orphaned
+from efo_service.workers.supervisor import SUPERVISED, Supervisor, drain_when_orphaned, with_worker_id
 
 
 def _check_workers(_type: object, workers: object) -> None:

@@ -13,7 +13,7 @@ from rich.progress import Progress
 
 from efo.checks import printable
 from efo.errors import ServiceError
-from efo.kinesis.control_plane import ControlPlane
+from efo.kinesis.client import ControlPlane
 from efo.leases.store import LeaseStore
 from efo_service.commands.common import waiting_for, with_lease_store
 from efo_service.commands.options import CONFIGURED, Application, Json

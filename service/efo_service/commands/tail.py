@@ -26,7 +26,7 @@ from efo_service.config.settings import Settings
 from efo_service.errors import UnavailableError, UsageError
 from efo_service.exit_codes import Exit
 from efo_service.factories.kinesis import open_stream
-from efo_service.operations.record_lines import Format, formatter, matcher
+from efo_service.operations.recording import Format, formatter, matcher
 from efo_service.operations.tail import Tail, Tailer
 from efo_service.relay.jsonlines import Encoding
 from efo_service.times import parse_time

@@ -19,9 +19,8 @@ from efo_service.commands.options import ConfigFile, Json
 from efo_service.commands.output import print_table, write_json, write_note
 from efo_service.config.loading import load_all
 from efo_service.errors import UnavailableError
-from efo_service.top.drawing import draw, draw_within
-from efo_service.top.fetching import Samples, fetch, refreshes
-from efo_service.top.keys import quit_key
+from efo_service.top.drawing import draw, draw_within, quit_key
+from efo_service.top.sample import Samples, fetch, refreshes
 from efo_service.top.view import Sort, View, view
 
 _LONGEST_INTERVAL = 3600.0

@@ -19,7 +19,6 @@ from efo.arn import parse_stream
 from efo.errors import ConfigurationError
 from efo.text import decode
 from efo.third_party_errors import reason_of
-from efo_service.config.clashes import clashes
 from efo_service.config.mistakes import Locations, messages, suggest, variable_of
 from efo_service.config.secret_files import secret_files, with_secrets
 from efo_service.config.section import PREFIX, is_credential, is_proxy, is_secret, relative_to, section_of
@@ -29,6 +28,7 @@ from efo_service.config.streams import (
     TABLE,
     Configuration,
     StreamSettings,
+    clashes,
     merged,
     table_problems,
     variable_part,

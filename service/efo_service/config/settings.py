@@ -47,7 +47,7 @@ from efo_service.config.section import (
     proxy_text,
 )
 from efo_service.web.probe import ServiceAddress
-from efo_service.web.security.tokens import MAX_TOKENS, MIN_TOKEN, Token, tokens_of
+from efo_service.web.security.access import MAX_TOKENS, MIN_TOKEN, Token, tokens_of
 from efo_service.web.tls import TlsFiles
 
 

@@ -15,19 +15,18 @@ from efo.arn import parse_stream
 from efo.errors import ConfigurationError
 from efo.exception_groups import collapse_groups
 from efo_service.config.cloudwatch import CloudWatchSettings
-from efo_service.config.dynamodb import DynamoDbSettings
+from efo_service.config.leases import DynamoDbSettings
 from efo_service.config.relay import RelaySettings
 from efo_service.config.section import proxy_text
 from efo_service.config.settings import KinesisSettings, Settings
 from efo_service.errors import missing_package as missing_in
-from efo_service.factories.kafka import kafka_options
 from efo_service.factories.kinesis import open_stream
 from efo_service.factories.lease_store import inspectable_leases
+from efo_service.factories.sinks import kafka_options
 from efo_service.object_store.url import StoreUrl
 from efo_service.operations.doctor.endpoint import NEEDED, CheckedStream, endpoint_checks, through
-from efo_service.operations.doctor.identity import identity_checks
 from efo_service.operations.doctor.kinesis import kinesis_checks
-from efo_service.operations.doctor.leases import lease_checks
+from efo_service.operations.doctor.leases import identity_checks, lease_checks
 from efo_service.operations.doctor.machine import MIB, decoder_check, disk_check, java_check, port_check
 from efo_service.operations.doctor.running import Check, SharedResource, missing_package, untested
 from efo_service.relay.errors import SinkError

@@ -7,7 +7,7 @@ from typing import Final
 
 from efo.definitions import definition_of
 from efo_service.config.settings import Settings
-from efo_service.factories.kafka import kafka_options
+from efo_service.factories.sinks import kafka_options
 from efo_service.spark.pipeline.decoding import Decoding
 from efo_service.spark.pipeline.kafka import jars, reader_options
 from efo_service.spark.pipeline.settings import PipelineSettings

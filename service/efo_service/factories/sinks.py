@@ -4,24 +4,25 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import replace
-from typing import Final
+from dataclasses import fields, replace
+from typing import Any, Final
 
 from opentelemetry.metrics import MeterProvider, NoOpMeterProvider
 from opentelemetry.trace import Tracer
+from pydantic import SecretStr
 
 from efo.arn import parse_stream
 from efo.events import Observer, RecordDeadLettered, RecordSkipped, SinkRecovered, SinkRetried, ignore_events
+from efo_service.config.kafka import KafkaSettings
 from efo_service.config.settings import Settings
 from efo_service.errors import UnavailableError, missing_package
-from efo_service.factories.kafka import kafka_options
 from efo_service.relay.destination import Destination, SinkReports, SinkRetries, SkippingSink
 from efo_service.relay.errors import RecordRefusedError, SinkError
-from efo_service.relay.jsonlines import open_json_lines
+from efo_service.relay.jsonlines import Rotation, open_json_lines
+from efo_service.relay.kafka.options import KafkaOptions
 from efo_service.relay.mapping import Extractor, load_extractor
 from efo_service.relay.measured import SinkMeter
 from efo_service.relay.plugins import SinkContext, open_plugin
-from efo_service.relay.rotated_file import Rotation
 from efo_service.relay.transform import Transform, load_transform
 from efo_service.relay.write_buffer import RefusedRecord
 
@@ -168,3 +169,12 @@ class _Reports:
         event = RecordSkipped if self._action == "skip" else RecordDeadLettered
         error_type = RecordRefusedError.error_type
         self._observer(event(shard_id, at.sequence_number, at.sub_sequence_number, error_type, reason))
+
+
+def kafka_options(settings: KafkaSettings) -> KafkaOptions:
+    """Return the options of [relay.kafka]."""
+    return KafkaOptions(**{option.name: _revealed(getattr(settings, option.name)) for option in fields(KafkaOptions)})
+
+
+def _revealed(value: Any) -> Any:
+    return value.get_secret_value() if isinstance(value, SecretStr) else value

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from fnmatch import fnmatchcase
+from typing import Final, Literal
 
-from efo.model import Checkpoint, Lease, Position, Shard
+from efo.model import Checkpoint, FanOutConsumer, Lease, Position, Shard
 from efo.protocol.lineage import is_startable
 
 State = Literal["finished", "consuming", "handing_over", "ready", "waiting_parent", "no_lease"]
@@ -92,3 +93,24 @@ def _state(lease: Lease, leases: Mapping[str, Lease]) -> State:
     if not is_startable(lease, leases):
         return "waiting_parent"
     return "ready" if lease.owner is None else "consuming"
+
+
+DAY: Final = 86_400.0
+
+
+def stale(
+    consumers: Iterable[FanOutConsumer], *, match: str, older_than: float, now: float, own: str
+) -> list[FanOutConsumer]:
+    """Return the consumers whose name matches and that are old enough, except `own` and those being deleted.
+
+    `match`: a shell pattern. `older_than`: days. `now`: seconds since the epoch. Kinesis does not report whether a
+    consumer is in use, so name and age are the only criteria.
+    """
+    return [
+        consumer
+        for consumer in consumers
+        if consumer.status != "DELETING"
+        and consumer.name != own
+        and fnmatchcase(consumer.name, match)
+        and now - consumer.created_at >= older_than * DAY
+    ]

@@ -1,22 +1,24 @@
-"""A sink as the relay uses it: how its failures are repeated, who gets reports, where its refused records go."""
+"""A sink as the relay uses it: how its failures are repeated, who gets reports, and what becomes of a shard."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+import traceback
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from math import inf
+from pathlib import Path
 from typing import Protocol, TypeVar
 
 import trio
 
-from efo.errors import EfoError, IsolateShardError, without_tracebacks
+from efo.errors import EfoError, IsolateShardError, class_name_of, without_tracebacks
 from efo.model import Checkpoint, Record
 from efo.protocol.backoff import Backoff
 from efo.retrying import retry
 from efo_service.relay.doubt import Doubt
-from efo_service.relay.errors import SinkError
+from efo_service.relay.errors import RecordRefusedError, SinkDefectError, SinkError, SinkFencedError
 from efo_service.relay.sink import Part, ShardSink, Sink, identify
 from efo_service.relay.transform import Transform
 from efo_service.relay.write_buffer import RefusedRecord
@@ -182,3 +184,49 @@ class _SkippingShardSink:
 
     async def commit(self, _parts: Sequence[Part]) -> None:
         await trio.lowlevel.checkpoint()
+
+
+ShardT = TypeVar("ShardT")
+
+
+def isolating(
+    relay: Callable[[ShardT], Awaitable[None]], *, refused_records: bool, sink_errors: bool
+) -> Callable[[ShardT], Awaitable[None]]:
+    """Return a reader that relays a shard and isolates it after these failures; all others are raised unchanged.
+
+    A shard that another worker has opened since is always isolated: the sink is well, and the other worker goes on.
+    `refused_records`: a record that no sink takes, and an unexpected exception of a sink, which a record may cause.
+    `sink_errors`: all other errors of a sink.
+    """
+
+    async def read(shard: ShardT) -> None:
+        try:
+            await relay(shard)
+        except (RecordRefusedError, SinkDefectError) as error:
+            if not refused_records:
+                raise
+            record = error.record if isinstance(error, RecordRefusedError) else None
+            raise IsolateShardError(str(error), record=record) from error
+        except SinkFencedError as error:
+            raise IsolateShardError(str(error)) from error
+        except SinkError as error:
+            if not sink_errors:
+                raise
+            raise IsolateShardError(str(error)) from error
+
+    return read
+
+
+@contextmanager
+def defects(shard_id: str) -> Iterator[None]:
+    """Turn an unexpected exception of a shard's sink into SinkDefectError, without its text: that may quote data."""
+    try:
+        yield
+    except EfoError:
+        raise
+    except Exception as error:
+        places = [f"{Path(frame.filename).name}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)]
+        raise SinkDefectError(
+            f"{shard_id}: its sink failed with {class_name_of(error)} at {' > '.join(places[-4:])}: this is a defect,"
+            " please report this line; nothing that was not committed was acked"
+        ) from error

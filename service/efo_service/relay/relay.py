@@ -18,13 +18,11 @@ from efo.health import Overdue
 from efo.model import Batch, Checkpoint, Record
 from efo.telemetry.spans import ProcessSpan, ShardSpans, Spans
 from efo.telemetry.tracing import NO_SPAN
-from efo_service.relay.destination import Destination, SinkReports
+from efo_service.relay.destination import Destination, SinkReports, defects
 from efo_service.relay.errors import SinkError
-from efo_service.relay.failures import defects
-from efo_service.relay.room import Room
 from efo_service.relay.shard_writer import ShardWriter, open_writer
 from efo_service.relay.transform import AppliesTo, RefusesOld
-from efo_service.relay.write_buffer import Group, WriteBuffer
+from efo_service.relay.write_buffer import Group, Room, WriteBuffer
 
 COMMIT_RECORDS: Final = 10_000
 COMMIT_BYTES: Final = 4 * 1024 * 1024

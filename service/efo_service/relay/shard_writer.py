@@ -16,9 +16,8 @@ import trio
 
 from efo.health import Overdue
 from efo.model import Checkpoint
-from efo_service.relay.destination import Destination, repeated
+from efo_service.relay.destination import Destination, defects, repeated
 from efo_service.relay.errors import SinkError, SinkFencedError
-from efo_service.relay.failures import defects
 from efo_service.relay.sink import Part, ShardSink
 
 CLOSE_SECONDS: Final = 10.0

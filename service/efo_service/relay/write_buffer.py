@@ -1,7 +1,11 @@
-"""The write buffer of a shard: what its next commit makes durable, in the form that the sink writes. Pure.
+"""The write buffer of a shard, and the bound of what the buffers of all shards of a process hold together.
 
 It checks that records arrive in order, applies the transform, splits large batches, and sorts out the records that the
 sink refuses.
+
+Each shard may hold two buffers, one that fills and one that is committed. While a sink is down, a thousand shards that
+lag would fill all of them. So a shard that holds something waits before it reads more, once all together hold too much.
+One that holds nothing goes on: no shard waits for the sink of another stream.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ from math import inf
 from typing import Final, NamedTuple, Protocol
 
 import msgspec
+import trio
 
 from efo.model import Batch, Checkpoint, Record, checkpoint_of
 from efo_service.relay.errors import RecordRefusedError, SinkOrderError
@@ -231,3 +236,36 @@ def _reason(result: Transformed, refusal: Callable[[Record], str | None]) -> str
     if isinstance(result, Failed):
         return result.reason
     return None if result is None else refusal(result)
+
+
+LIMIT: Final = 512 * 1024 * 1024
+"""Bytes, as the sinks write them. At their limits, a shard brings 1 MiB a second, and a process some 300."""
+
+
+class Room:
+    """The room for write buffers. `limit`: bytes; each shard may exceed it by what it reads at once."""
+
+    def __init__(self, limit: int = LIMIT) -> None:
+        self._limit = limit
+        self._held: dict[object, int] = {}
+        self._total = 0
+        self._freed = trio.lowlevel.ParkingLot()
+
+    def hold(self, shard: object, size: int) -> None:
+        """Note how many bytes a shard holds now; 0 when it ends."""
+        before = self._held.pop(shard, 0)
+        if size:
+            self._held[shard] = size
+        self._total += size - before
+        if size < before:
+            self._freed.unpark_all()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether all together hold as much as they may."""
+        return self._total >= self._limit
+
+    async def wait(self, shard: object) -> None:
+        """Wait until there is room, or the shard holds nothing."""
+        while self.is_full and shard in self._held:
+            await self._freed.park()

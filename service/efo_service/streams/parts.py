@@ -22,7 +22,7 @@ from efo_service.factories.kinesis import open_stream
 from efo_service.factories.lease_store import open_leases
 from efo_service.factories.sinks import open_sink
 from efo_service.relay.destination import Destination
-from efo_service.relay.room import Room
+from efo_service.relay.write_buffer import Room
 from efo_service.web.live.actions import Acts
 from efo_service.web.live.source import ShowsShards
 

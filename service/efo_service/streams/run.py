@@ -28,17 +28,15 @@ from efo_service.config.settings import Settings
 from efo_service.factories.cloudwatch import open_metrics
 from efo_service.factories.consumer import consumer_settings
 from efo_service.factories.tracing import open_tracing
-from efo_service.relay.destination import Destination
-from efo_service.relay.failures import isolating
+from efo_service.relay.destination import Destination, isolating
 from efo_service.relay.relay import CommitPace, relay_shard
-from efo_service.relay.room import Room
+from efo_service.relay.write_buffer import Room
 from efo_service.streams.parts import OpensConsumer, Parts
 from efo_service.telemetry.logs import log_events
 from efo_service.telemetry.sdk import Telemetry
 from efo_service.web.health import Health
 from efo_service.web.live.actions import Action, Actions
-from efo_service.web.live.snapshot import StreamView
-from efo_service.web.live.source import StreamSource
+from efo_service.web.live.source import StreamSource, StreamView
 from efo_service.web.status import Status
 
 _UNSAVED_AFTER: Final = 60.0

@@ -21,11 +21,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from efo_service.web.metrics import Metrics
+from efo_service.web.metrics import Metrics, SharedComputation
 from efo_service.web.page_routes import Page, page_routes
-from efo_service.web.security.guard import Guard
-from efo_service.web.security.headers import SecurityHeaders
-from efo_service.web.shared import SharedComputation
+from efo_service.web.security.guard import Guard, SecurityHeaders
 
 
 class ReportsReadiness(Protocol):

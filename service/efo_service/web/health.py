@@ -1,12 +1,14 @@
-"""What is wrong with the service, and whether it is ready: computed when asked, from what the consumer knows."""
+"""What is wrong with the service, and whether it is ready: computed when asked; readiness as a metric, in the log."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
 
+import structlog
 import trio
+from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
 
 from efo.events import (
     ConsumerOpened,
@@ -23,6 +25,7 @@ from efo.events import (
 )
 from efo.health import Readings
 from efo.telemetry.filtering import Filtering
+from efo.telemetry.instruments import SCHEMA_URL
 from efo.telemetry.outages import Outages
 from efo_service.web.problems import (
     LastError,
@@ -187,3 +190,54 @@ class Health:
 
     def _store_reason(self) -> str:
         return f" ({self._store_error})" if self._store_error else ""
+
+
+NAME: Final = "efo.worker.ready"
+LOOK_EVERY: Final = 2.0
+"""Seconds between two looks: a worker that flaps is a line at every other one."""
+_LOGGED: Final = 5
+"""How many problems a line of the log has."""
+
+
+class WorkerReadiness(NamedTuple):
+    """Whether the worker is ready for one of its streams."""
+
+    stream: str
+    application: str
+    is_ready: bool
+
+
+def measure_readiness(readiness: Callable[[], Iterable[WorkerReadiness]], provider: MeterProvider) -> None:
+    """Export whether the worker is ready, for each of its streams.
+
+    `readiness` is called in threads of exporters, so the clocks that it reads must work in any thread.
+    """
+
+    def observe(_options: CallbackOptions) -> Iterable[Observation]:
+        return [
+            Observation(
+                int(found.is_ready),
+                {"messaging.destination.name": found.stream, "messaging.consumer.group.name": found.application},
+            )
+            for found in readiness()
+        ]
+
+    provider.get_meter("efo.service", schema_url=SCHEMA_URL).create_observable_up_down_counter(
+        NAME, [observe], "{worker}", "1 if the worker is ready, as /readyz says, otherwise 0."
+    )
+
+
+async def log_readiness(obstacles: Callable[[], Sequence[str]], is_draining: Callable[[], bool]) -> None:
+    """Log when the worker becomes ready, and when it no longer is, with the reasons; until it drains, or is cancelled.
+
+    `obstacles`: returns why it is not ready.
+    """
+    log, was_ready = structlog.get_logger(), False
+    while not is_draining():
+        problems = obstacles()
+        if was_ready and problems:
+            log.warning("not_ready", problems=[*problems[:_LOGGED]], count=len(problems))
+        elif not (was_ready or problems):
+            log.info("ready")
+        was_ready = not problems
+        await trio.sleep(LOOK_EVERY)

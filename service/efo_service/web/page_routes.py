@@ -1,26 +1,28 @@
-"""The routes of the page: its files, the feed, the login and the actions."""
+"""The files and the routes of the page: the feed, the login and the actions."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Literal, NamedTuple, TypeVar
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import cache
+from hashlib import sha256
+from importlib.resources import files
+from typing import Final, Literal, NamedTuple, TypeVar
 from urllib.parse import parse_qs
 
 import msgspec
 import structlog
+import trio
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
+from starlette.types import Receive, Scope, Send
 
 from efo.third_party_errors import reason_of
-from efo_service.web.files import page_files, respond
 from efo_service.web.live.actions import Action, ActionRefusedError, Perform, perform_logged
-from efo_service.web.live.feed import Feed, TakeSnapshot
-from efo_service.web.push import Push
+from efo_service.web.live.feed import Feed, TakeSnapshot, Update
 from efo_service.web.security.access import SESSION_SECONDS
-from efo_service.web.security.bodies import read_body
-from efo_service.web.security.guard import COOKIE, SWITCH_ON, Guard, refuse_unless_allowed, uses_https
+from efo_service.web.security.guard import COOKIE, SWITCH_ON, Guard, read_body, refuse_unless_allowed, uses_https
 
 T = TypeVar("T")
 SetLevel = Callable[[Literal["debug", "info", "warning", "error"]], Awaitable[None]]
@@ -151,3 +153,96 @@ async def _decoded(request: Request, kind: type[T]) -> T:
         return msgspec.json.decode(await read_body(request), type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise HTTPException(400, f"not an action: {reason_of(error)}") from None
+
+
+_TYPES: Final = {
+    "html": "text/html; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+}
+
+
+class PageFile(NamedTuple):
+    """A file. `etag`: of its content."""
+
+    content: bytes
+    media_type: str
+    etag: str
+
+
+@cache
+def page_files() -> Mapping[str, PageFile]:
+    """Return the files of the page by name."""
+    found = {}
+    for file in files("efo_service.web").joinpath("page").iterdir():
+        kind = file.name.rpartition(".")[2]
+        if kind in _TYPES:
+            content = file.read_bytes()
+            found[file.name] = PageFile(content, _TYPES[kind], f'"{sha256(content).hexdigest()[:32]}"')
+    return found
+
+
+def respond(request: Request, file: PageFile) -> Response:
+    """Return the file, or 304 if the browser has it. Browsers ask each time, so a new release is seen at once."""
+    headers = {"etag": file.etag, "cache-control": "no-cache"}
+    if file.etag in request.headers.get("if-none-match", ""):
+        return Response(status_code=304, headers=headers)
+    return Response(file.content, media_type=file.media_type, headers=headers)
+
+
+SEND_SECONDS: Final = 10.0
+"""A viewer that takes longer for one message is dropped. Its browser connects again."""
+MAX_SECONDS: Final = 3600.0
+"""A connection ends after this time, so that the page is asked again whether it may read."""
+
+
+class Push:
+    """An ASGI app: responds to one request with events until the viewer leaves."""
+
+    def __init__(self, feed: Feed, guard: Guard) -> None:
+        self._feed = feed
+        self._guard = guard
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request. Raises HTTPException if it may not read."""
+        request = Request(scope)
+        self._guard.require_read(request)
+        if request.method != "GET":
+            raise HTTPException(405, headers={"allow": "GET"})
+        with self._feed.viewer(None if request.client is None else request.client.host) as has_room:
+            if not has_room:
+                body = b"too many viewers: close other pages of this service"
+                headers = [(b"content-type", b"text/plain"), (b"retry-after", b"30")]
+                await send({"type": "http.response.start", "status": 503, "headers": headers})
+                await send({"type": "http.response.body", "body": body})
+                return
+            headers = [(b"content-type", b"text/event-stream"), (b"x-accel-buffering", b"no")]
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(_cancel_when_gone, receive, nursery.cancel_scope)
+                with trio.move_on_after(MAX_SECONDS):
+                    await self._send_updates(send)
+                nursery.cancel_scope.cancel()
+
+    async def _send_updates(self, send: Send) -> None:
+        seen = 0
+        while True:
+            update = await self._feed.after(seen)
+            seen = update.version
+            with trio.move_on_after(SEND_SECONDS) as sending:
+                await send({"type": "http.response.body", "body": encode(update), "more_body": True})
+            if sending.cancelled_caught:
+                return
+
+
+def encode(update: Update) -> bytes:
+    """Return an update as a server-sent event. JSON has no line breaks."""
+    name = b"snapshot" if update.is_whole else b"changes"
+    return b"event: %s\ndata: %s\n\n" % (name, update.json)
+
+
+async def _cancel_when_gone(receive: Receive, scope: trio.CancelScope) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    scope.cancel()

@@ -13,11 +13,17 @@ import structlog
 import trio
 from starlette.types import ASGIApp
 
-from efo_service.web.http.accepting import accepted
+from efo_service.web.http.accepting import (
+    MAX_CONNECTIONS,
+    TURNS,
+    ConnectionSlot,
+    InTurn,
+    Places,
+    accepted,
+    has_certificate,
+)
 from efo_service.web.http.connection import serve_connection
 from efo_service.web.http.listening import addresses, host_and_port_of, listening
-from efo_service.web.http.places import MAX_CONNECTIONS, ConnectionSlot, Places
-from efo_service.web.http.turns import TURNS, InTurn, has_certificate
 from efo_service.web.process_problems import ProcessProblems
 from efo_service.web.renewal import RenewedContext
 from efo_service.web.security.guard import CERTIFICATE

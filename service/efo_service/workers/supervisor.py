@@ -18,6 +18,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -27,12 +28,13 @@ import structlog
 import trio
 from prometheus_client import CollectorRegistry, Counter
 
+from efo.consumer.worker_id import worker_slot
 from efo.errors import error_type_of
 from efo.exception_groups import collapse_groups
 from efo.third_party_errors import reason_of
 from efo_service.app import guard_of, take_tokens
 from efo_service.config.settings import ServiceSettings
-from efo_service.config.streams import Configuration
+from efo_service.config.streams import TABLE, Configuration
 from efo_service.drain import SIGNALS
 from efo_service.errors import UnavailableError
 from efo_service.exit_codes import Exit, most_severe
@@ -43,13 +45,12 @@ from efo_service.telemetry.logs import LevelName, set_level
 from efo_service.version import VERSION, commit
 from efo_service.web.app import create_app
 from efo_service.web.live.actions import Action
-from efo_service.web.live.snapshot import Snapshot
+from efo_service.web.live.source import Snapshot
 from efo_service.web.page_routes import Page
 from efo_service.web.process_problems import ProcessProblems
 from efo_service.web.renewal import version_of
 from efo_service.web.server import serve
-from efo_service.workers.endpoints import WorkerEndpoints
-from efo_service.workers.merging import merge_status
+from efo_service.workers.endpoints import WorkerEndpoints, merge_status
 
 SUPERVISED: Final = "EFO_SUPERVISED"
 """Environment variable of a worker: its stdin ends when its supervisor ends."""
@@ -370,3 +371,20 @@ def _exit_of(code: int) -> Exit:
     if code == -signal.SIGTERM:
         return Exit.OK
     return Exit(code) if code in set(Exit) else Exit.INTERNAL
+
+
+@contextmanager
+def with_worker_id(configuration: Configuration) -> Iterator[Configuration]:
+    """Yield the configuration with a worker id that no other process on this host has, for as long as this one runs.
+
+    The file that keeps it is in the directory of [leases] path, so that a container that keeps this directory keeps its
+    worker id, and gets its leases back at once after a restart.
+    """
+    if configuration.worker_id is not None:
+        yield configuration
+        return
+    first = configuration.first
+    # The id of a process with several streams does not depend on which they are: they change while it runs.
+    scope = (first.consumer.application, first.kinesis.stream_name) if not configuration.has_tables else (TABLE, "")
+    with worker_slot(*scope, first.leases.path.parent) as worker_id:
+        yield configuration.in_process(configuration.service, worker_id)

@@ -13,8 +13,7 @@ from efo.aws.clock import ServiceClock
 from efo.aws.credentials import CredentialSource
 from efo.aws.role import AssumedRole
 from efo.errors import ConfigurationError, CredentialsError
-from efo.kinesis.aws.client import credential_provider, open_kinesis
-from efo.kinesis.aws.signer import Signer
+from efo.kinesis.aws.client import Signer, credential_provider, open_kinesis
 from efo.testing import FakeKinesis
 
 ARN = "arn:aws:iam::123456789012:role/kinesis-reader"

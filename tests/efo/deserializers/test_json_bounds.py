@@ -14,9 +14,8 @@ from hypothesis import given, settings, strategies as st
 
 import efo
 from efo import deserializers
-from efo.deserializers.json_bounds import MAX_EXPONENTS, Facts, JsonBounds
-from efo.deserializers.json_facts import facts_of
-from efo.deserializers.pydantic_facts import facts_of as facts_of_pydantic
+from efo.deserializers.json_bounds import MAX_EXPONENTS, Facts, JsonBounds, facts_of
+from efo.deserializers.pydantic_data import facts_of as facts_of_pydantic
 
 MODULUS = 2**61 - 1
 """Python's hashes of numbers that are equal modulo it are the same."""

@@ -11,12 +11,10 @@ import trio
 
 from efo.events import Event
 from efo.kinesis.connection_pool import ConnectionPool
-from efo.kinesis.missing_shards import MissingShards
+from efo.kinesis.identity import MissingShards
 from efo.kinesis.pacing import SubscribePacer
-from efo.kinesis.polling.auto_source import AutoSource
-from efo.kinesis.polling.calls import PollCaller
-from efo.kinesis.polling.fan_out import FanOut
-from efo.kinesis.polling.shard_polling import ShardPolling
+from efo.kinesis.polling.auto_source import AutoSource, FanOut
+from efo.kinesis.polling.shard_polling import PollCaller, ShardPolling
 from efo.kinesis.registration import Registration
 from efo.kinesis.shard_source import ShardEnd, ShardSource
 from efo.kinesis.shard_subscription import ShardSubscription

@@ -36,11 +36,10 @@ from efo.errors import (
     TlsError,
     TransportError,
 )
-from efo.kinesis.aws.client import open_kinesis
+from efo.kinesis.aws.client import Signer, open_kinesis
 from efo.kinesis.aws.connector import Connector
 from efo.kinesis.aws.control_plane import AwsControlPlane
 from efo.kinesis.aws.errors import translated
-from efo.kinesis.aws.signer import Signer
 from efo.model import FanOutConsumer, HashKeyRange, Shard, StreamDescription
 from tests.loopback import listening, tls_handler
 

@@ -6,8 +6,7 @@ import pytest
 import trio
 
 from efo.errors import NotVisibleError, ShardGoneError, StreamRecreatedError
-from efo.kinesis.identity import StreamIdentity
-from efo.kinesis.missing_shards import NOT_VISIBLE_FOR, MissingShards
+from efo.kinesis.identity import NOT_VISIBLE_FOR, MissingShards, StreamIdentity
 from efo.model import HashKeyRange, Shard, StreamDescription
 
 KEYS = HashKeyRange("0", "1")

@@ -15,11 +15,11 @@ import pytest
 
 from efo.errors import InternalFailureError, TransportError
 from efo.kinesis.aws.control_plane import AwsControlPlane
-from efo.kinesis.put_records import PutRecordsEntry, PutRecordsResult, _Response
+from efo.kinesis.service_call import PutRecordsEntry, PutRecordsResult, _Response
 from efo.model import ChildShard, HashKeyRange, Position, Record
 from efo.protocol.eventstream import EventStreamMessage
 from efo.protocol.messages import SubscribeToShardEvent, UntimedRecord, parse_message
-from efo.protocol.records_page import RecordsPage, parse_page
+from efo.protocol.polling import RecordsPage, parse_page
 
 EVENT = {":message-type": "event", ":event-type": "SubscribeToShardEvent"}
 NEW = "SOMETHING_NEW"

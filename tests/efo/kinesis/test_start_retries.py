@@ -20,7 +20,7 @@ from efo.errors import (
 from efo.events import ShardsListed, StartDelayed
 from efo.kinesis.start_retries import LONGEST, StartingControlPlane
 from efo.model import FanOutConsumer, Position
-from efo.protocol.doubts import DOUBTS
+from efo.protocol.denials import DOUBTS
 from efo.testing import FakeKinesis
 
 THROTTLED = ThrottledError("LimitExceededException", "Rate exceeded", status=400)

@@ -1,8 +1,12 @@
 """A lease scan decodes only the rows that have changed, and an unchanged row keeps its Lease object."""
 
+from __future__ import annotations
+
+from dataclasses import replace
+
 import pytest
 
-from efo.leases.known_rows import KnownRows
+from efo.leases.known_rows import RENEWALS, KnownRows, Namesakes
 from efo.model import Checkpoint, Lease
 
 
@@ -59,3 +63,28 @@ def test_a_row_that_cannot_be_decoded_changes_nothing(decode):
     with pytest.raises(ValueError, match="damaged"):
         rows.replace({"a": 2}, fail)
     assert [lease.counter for lease in rows.leases()] == [1]
+
+
+ROW = Lease("shardId-000000000000", Checkpoint.TRIM_HORIZON, owner="worker", counter=7)
+
+
+def renewed(by):
+    return replace(ROW, counter=ROW.counter + by)
+
+
+def test_two_renewals_of_a_lease_that_is_not_held_are_another_workers():
+    namesakes = Namesakes()
+    assert [namesakes.renews(renewed(by)) for by in range(RENEWALS + 2)] == [False, False, True, True]
+
+
+def test_one_renewal_may_be_a_write_of_ours():
+    namesakes = Namesakes()
+    assert [namesakes.renews(row) for row in (ROW, renewed(1), renewed(1), renewed(1))] == [False] * 4
+
+
+def test_a_lease_that_is_taken_is_forgotten():
+    namesakes = Namesakes()
+    namesakes.renews(ROW)
+    namesakes.renews(renewed(1))
+    namesakes.forget(ROW.key)
+    assert not namesakes.renews(renewed(2))

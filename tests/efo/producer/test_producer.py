@@ -16,7 +16,7 @@ from efo.errors import AccessDeniedError, ResourceNotFoundError, SilenceError, T
 from efo.events import PutRecordsCalled, RecordsDelivered, RecordsNotDelivered, ShardMapChanged
 from efo.producer.dispatcher import LIST_INTERVAL
 from efo.protocol.deaggregation import deaggregate
-from efo.protocol.doubts import DOUBTS
+from efo.protocol.denials import DOUBTS
 from efo.testing import FakeKinesis, FakeSettings, When
 from efo.testing.faults.kinds import NoResponse, Refuse, StaleListing
 

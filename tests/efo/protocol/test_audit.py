@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from efo.model import MAX_HASH_KEY, HashKeyRange
-from efo.protocol.audit import CONSECUTIVE_HOLES, HashRangeAudit, Hole, first_hole
+from efo.protocol.lineage import CONSECUTIVE_HOLES, HashRangeAudit, Hole, first_hole
 
 HALF = MAX_HASH_KEY // 2
 

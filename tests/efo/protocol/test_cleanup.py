@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from efo.model import Checkpoint, HashKeyRange, Lease, Shard
-from efo.protocol.cleanup import deletable_leases
+from efo.protocol.lineage import deletable_leases
 
 BEGUN = Checkpoint("7")
 RANGE = HashKeyRange("0", "9")

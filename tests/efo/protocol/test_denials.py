@@ -1,17 +1,22 @@
 """Which refusals are final, and until when."""
 
+from __future__ import annotations
+
 import pytest
 
 from efo.errors import (
     AccessDeniedError,
     ConfigurationError,
+    EventError,
     KmsError,
+    OrderError,
     RejectedCredentialsError,
     ResourceNotFoundError,
     ServiceError,
+    ThrottledError,
     TransportError,
 )
-from efo.protocol.denials import GRACE, Denials, is_final
+from efo.protocol.denials import DOUBTS, GRACE, Denials, Doubts, is_final, is_odd
 
 DENIED = AccessDeniedError("AccessDeniedException", "no")
 OF_PERMISSIONS = [DENIED, KmsError("KMSDisabledException", ""), RejectedCredentialsError("InvalidClientTokenId", "")]
@@ -52,3 +57,39 @@ def test_other_errors_that_repeating_cannot_cure_are_final(error):
 def test_what_may_be_repeated_is_never_final():
     assert not Denials().is_final(TransportError(""), 0.0)
     assert not is_final(TransportError(""))
+
+
+ODD = [
+    ServiceError("HTTP400", "<html>", status=400),
+    ServiceError("SerializationException", "", status=400),
+    ServiceError("BadRequest", "", status=400),
+]
+BELIEVED = [
+    ServiceError("InvalidArgumentException", "no such position", status=400),
+    ServiceError("ValidationException", "", status=400),
+    AccessDeniedError("AccessDeniedException", "no", status=400),
+    KmsError("KMSDisabledException", "no"),
+    OrderError("records arrived after later ones"),
+]
+
+
+@pytest.mark.parametrize("error", ODD, ids=str)
+def test_an_odd_answer_is_believed_when_it_has_repeated(error):
+    doubts = Doubts()
+    assert [doubts.is_final(error) for _ in range(DOUBTS + 1)] == [False] * DOUBTS + [True]
+    doubts = Doubts()
+    for _ in range(3 * DOUBTS):
+        assert not doubts.is_final(error)
+        doubts.settled()
+
+
+@pytest.mark.parametrize("error", BELIEVED, ids=str)
+def test_a_documented_refusal_is_believed_at_once(error):
+    assert Doubts().is_final(error)
+    assert not is_odd(error)
+
+
+@pytest.mark.parametrize("error", [ThrottledError("x", ""), TransportError("x"), EventError("x")], ids=str)
+def test_what_is_retried_anyway_is_never_final(error):
+    doubts = Doubts()
+    assert not any(doubts.is_final(error) for _ in range(100))

@@ -11,8 +11,7 @@ from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from efo.model import Checkpoint, ChildShard, HashKeyRange, Shard
-from efo.protocol.cleanup import deletable_leases
-from efo.protocol.lineage import child_leases, is_startable, leases_to_create
+from efo.protocol.lineage import child_leases, deletable_leases, is_startable, leases_to_create
 
 BEGUN = Checkpoint("1")
 PICK = st.integers(min_value=0, max_value=99)

@@ -6,8 +6,7 @@ from itertools import chain, takewhile
 from hypothesis import given, strategies as st
 
 from efo.model import Batch, Record, checkpoint_of
-from efo.protocol.batch_slice import BatchSlice
-from efo.protocol.per_key_order import PerKeyOrder
+from efo.protocol.per_key_order import BatchSlice, PerKeyOrder
 from efo.protocol.progress import Progress
 
 

@@ -22,8 +22,8 @@ from efo.protocol.polling import (
     GetIterator,
     Poll,
     Polling,
+    RecordsPage,
 )
-from efo.protocol.records_page import RecordsPage
 from efo.protocol.subscription import Deliver, Fail, Finish
 
 START = Position.trim_horizon()

@@ -5,7 +5,7 @@ import pytest
 
 from efo.errors import EventError
 from efo.model import ChildShard, HashKeyRange, Record
-from efo.protocol.records_page import RecordsPage, parse_iterator, parse_page
+from efo.protocol.polling import RecordsPage, parse_iterator, parse_page
 
 RECORD = {"SequenceNumber": "17", "ApproximateArrivalTimestamp": 1.5, "Data": "AAE=", "PartitionKey": "k"}
 CHILD = {"ShardId": "s-1", "ParentShards": ["s-0"], "HashKeyRange": {"StartingHashKey": "0", "EndingHashKey": "9"}}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from efo.protocol.throughput import SMOOTHING, Throughput
+from efo.protocol.assignment.balance import SMOOTHING, Throughput
 
 
 def test_the_first_measurement_has_no_result():

@@ -15,9 +15,9 @@ from botocore.credentials import ReadOnlyCredentials
 
 from efo import errors
 from efo.aws.clock import ServiceClock
+from efo.kinesis.aws.client import Signer
 from efo.kinesis.aws.connector import Connector
 from efo.kinesis.aws.control_plane import AwsControlPlane
-from efo.kinesis.aws.signer import Signer
 from efo.kinesis.connection_pool import ConnectionPool
 from efo.kinesis.service_call import ServiceCaller
 from efo.model import AccountLimits, FanOutConsumer, Position

@@ -21,8 +21,7 @@ from efo.testing.faults.kinds import Refuse
 from efo_service.cli import call
 from efo_service.errors import UsageError
 from efo_service.exit_codes import Exit
-from efo_service.operations.put import PutProgress, put_lines
-from efo_service.operations.put_lines import parser
+from efo_service.operations.put import PutProgress, parser, put_lines
 from tests.environment import use_fake
 from tests.paths import ROOT
 

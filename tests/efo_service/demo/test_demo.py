@@ -9,7 +9,7 @@ import pytest
 
 from efo_service.cli import call
 from efo_service.demo import demo
-from efo_service.demo.children import DemoProcess
+from efo_service.demo.demo import DemoProcess
 from efo_service.demo.report import ProgressBars
 from efo_service.exit_codes import Exit
 

@@ -16,7 +16,7 @@ from efo.model import Checkpoint, Lease
 from efo_service.cli import call
 from efo_service.config.loading import load
 from efo_service.errors import UnavailableError
-from efo_service.factories import object_leases
+from efo_service.factories import lease_store
 from efo_service.factories.lease_store import inspectable_leases, open_leases
 from efo_service.object_store.memory import MemoryStore
 from proofs.local_servers.object_stores import BUCKET, ENVIRONMENT, running, serve_versitygw
@@ -44,7 +44,7 @@ def opened(monkeypatch) -> list:
         urls.append(url)
         return objects
 
-    monkeypatch.setattr(object_leases, "open_store", open_store)
+    monkeypatch.setattr(lease_store, "open_store", open_store)
     return urls
 
 
@@ -98,7 +98,7 @@ async def test_leases_are_inspected_without_creating_them(configured, opened) ->
 def objects(monkeypatch) -> MemoryStore:
     """Return the store that is opened, which is called without threads, since a virtual clock does not wait for one."""
     objects = MemoryStore()
-    monkeypatch.setattr(object_leases, "open_store", lambda _url: objects)
+    monkeypatch.setattr(lease_store, "open_store", lambda _url: objects)
 
     async def run_sync(work, *arguments, **_options):
         await trio.lowlevel.checkpoint()
@@ -157,7 +157,7 @@ async def test_without_its_package_the_store_says_what_to_install(configured, mo
     def open_store(url):
         raise UnavailableError(f"{url} needs a client of object stores: pip install 'efo[service,object-store]'")
 
-    monkeypatch.setattr(object_leases, "open_store", open_store)
+    monkeypatch.setattr(lease_store, "open_store", open_store)
     with pytest.raises(UnavailableError, match="pip install"):
         async with open_leases(configured(ON_STORE)):
             pytest.fail("it opened")

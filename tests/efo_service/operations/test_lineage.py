@@ -1,7 +1,9 @@
 """The tree of shards: structure, states, and positions for the lag."""
 
-from efo.model import Checkpoint, HashKeyRange, Lease, Position, Shard
-from efo_service.operations.lineage import ShardNode, position_of, shard_tree
+from __future__ import annotations
+
+from efo.model import Checkpoint, FanOutConsumer, HashKeyRange, Lease, Position, Shard
+from efo_service.operations.lineage import DAY, ShardNode, position_of, shard_tree, stale
 
 
 def shard(key, *parents, closed=False):
@@ -70,3 +72,24 @@ def test_the_lag_is_requested_from_the_checkpoint_of_an_unfinished_listed_shard(
         node(Checkpoint.AT_TIMESTAMP),
     ):
         assert position_of(without_lag) is None
+
+
+NOW = 1_800_000_000
+
+
+def consumer(name, days, status="ACTIVE"):
+    return FanOutConsumer(
+        name, f"arn:aws:kinesis:us-east-1:1:stream/s/consumer/{name}:{NOW - round(days * DAY)}", status
+    )
+
+
+def test_stale_consumers_match_name_and_age_and_are_never_efos_own():
+    consumers = [
+        consumer("worker-1", 8),
+        consumer("worker-2", 6.9),
+        consumer("worker-3", 8, "DELETING"),
+        consumer("worker-own", 99),
+        consumer("billing", 99),
+    ]
+    result = stale(consumers, match="worker-*", older_than=7, now=NOW, own="worker-own")
+    assert [one.name for one in result] == ["worker-1"]

@@ -11,8 +11,7 @@ from structlog.testing import capture_logs
 
 from efo.model import Batch
 from efo_service.relay.errors import RecordRefusedError, SinkFullError, SinkLockedError
-from efo_service.relay.jsonlines import open_json_lines
-from efo_service.relay.rotated_file import Rotation
+from efo_service.relay.jsonlines import Rotation, open_json_lines
 from tests.efo_service.relay.relaying import commit, relay_all, to
 
 STREAM, SHARD = "orders", "shardId-000000000000"

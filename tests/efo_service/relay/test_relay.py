@@ -21,8 +21,8 @@ from efo_service.relay import relay
 from efo_service.relay.destination import SinkRetries
 from efo_service.relay.errors import LogIncompleteError, RecordRefusedError, SinkDefectError, SinkError, SinkFullError
 from efo_service.relay.relay import MAX_COMMITS_PER_SECOND, MAX_DELAY, CommitPace
-from efo_service.relay.room import Room
 from efo_service.relay.sink import Part
+from efo_service.relay.write_buffer import Room
 from tests.efo_service.relay.relaying import to
 
 SHARD = "shardId-000000000000"

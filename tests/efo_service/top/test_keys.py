@@ -7,8 +7,8 @@ import termios
 
 import pytest
 
-from efo_service.top import keys
-from efo_service.top.keys import quit_key
+from efo_service.top import drawing
+from efo_service.top.drawing import quit_key
 
 
 @pytest.fixture
@@ -66,8 +66,8 @@ class Calls:
 @pytest.mark.parametrize("is_terminal", [True, False])
 def test_an_interrupt_just_before_a_call_is_seen_soon(terminal, is_terminal, monkeypatch):
     calls = Calls()
-    monkeypatch.setattr(keys, "time", calls)
-    monkeypatch.setattr(keys, "select", calls)
+    monkeypatch.setattr(drawing, "time", calls)
+    monkeypatch.setattr(drawing, "select", calls)
     with quit_key(terminal[1] if is_terminal else None) as wait, pytest.raises(KeyboardInterrupt):
         wait(600)
     assert len(calls.lasted) == 4

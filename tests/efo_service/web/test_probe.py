@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from efo_service.errors import UnavailableError
-from efo_service.top.fetching import fetch
+from efo_service.top.sample import fetch
 from efo_service.web.probe import ServiceAddress
 from efo_service.workers.endpoints import WorkerEndpoints
 

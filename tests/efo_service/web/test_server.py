@@ -12,7 +12,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from efo_service.errors import UnavailableError
-from efo_service.web.http.places import MAX_CONNECTIONS
+from efo_service.web.http.accepting import MAX_CONNECTIONS
 from efo_service.web.server import _Closed, serve
 from tests.efo_service.web.http.resolving import needs_ipv6, resolving
 from tests.step_meter import BOUND, StepMeter, slowest_step

@@ -1,5 +1,7 @@
 """The supervisor with real processes. Its workers are small stubs; tests/e2e/test_workers.py has real workers."""
 
+from __future__ import annotations
+
 import json
 import os
 import signal
@@ -14,9 +16,12 @@ from structlog.testing import capture_logs
 from efo.errors import ConfigurationError
 from efo_service.commands.run import _supervise
 from efo_service.config.loading import load_all
+from efo_service.config.settings import Settings
+from efo_service.config.streams import Configuration
 from efo_service.exit_codes import Exit
 from efo_service.web.probe import http_get
-from efo_service.workers.supervisor import Supervisor
+from efo_service.workers.process import efo_command
+from efo_service.workers.supervisor import Supervisor, with_worker_id
 from tests.waiting import TIMEOUT, until
 
 pytestmark = pytest.mark.e2e
@@ -213,3 +218,81 @@ def is_alive(pid):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+TRAP = 'raise SystemExit("imported from the current directory")'
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Path:
+    """A directory with modules that must not be imported, and `lib` in it, which may be on the path."""
+    (tmp_path / "efo_service.py").write_text(TRAP)
+    (tmp_path / "mine.py").write_text(TRAP)
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib/mine.py").write_text("found = True")
+    return tmp_path
+
+
+def run(command: list[str], directory: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    own = {name: value for name, value in os.environ.items() if not name.startswith("EFO_")}
+    return subprocess.run(
+        command, cwd=directory, env=own | environment, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def test_the_command_runs_efos_own_code_in_any_directory(elsewhere):
+    done = run(efo_command("version"), elsewhere)
+    assert done.returncode == Exit.OK, done.stderr
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize(("path", "message"), [("", "cannot be imported"), ("lib", "is not a function")])
+def test_an_extractor_is_imported_from_the_same_path_with_and_without_workers(elsewhere, workers, path, message):
+    script = str(Path(sys.executable).with_name("efo"))
+    done = run(
+        [script, "run", "--workers", workers],
+        elsewhere,
+        PYTHONPATH=str(elsewhere / path) if path else "",
+        EFO_KINESIS__STREAM="orders",
+        EFO_RELAY__TRACE_EXTRACTOR="mine:found",
+        EFO_SERVICE__PORT="0",
+    )
+    assert done.returncode == Exit.CONFIGURATION, done.stdout + done.stderr
+    assert message in done.stdout
+    assert "current directory" not in done.stdout + done.stderr
+
+
+def settings_in(directory, **leases):
+    return Configuration.of(
+        Settings(kinesis={"stream": "orders"}, leases={"path": directory / "leases.sqlite", **leases})
+    )
+
+
+def streams_in(directory, *streams):
+    found = {name: Settings(kinesis={"stream": name}, leases={"path": directory / "leases.sqlite"}) for name in streams}
+    return Configuration(found, has_tables=True)
+
+
+def test_processes_on_one_host_have_different_ids(tmp_path):
+    with with_worker_id(settings_in(tmp_path)) as one, with_worker_id(settings_in(tmp_path)) as other:
+        assert one.worker_id != other.worker_id
+
+
+def test_a_process_that_is_restarted_has_the_same_id(tmp_path):
+    with with_worker_id(settings_in(tmp_path / "var")) as before:
+        pass
+    with with_worker_id(settings_in(tmp_path / "var")) as after:
+        assert after.worker_id == before.worker_id
+
+
+def test_all_streams_have_the_id_of_the_process_and_it_does_not_depend_on_them(tmp_path):
+    with with_worker_id(streams_in(tmp_path, "a", "b")) as before:
+        assert len({settings.leases.worker_id for settings in before.streams.values()} - {None}) == 1
+    with with_worker_id(streams_in(tmp_path, "c")) as after:
+        assert after.worker_id == before.worker_id
+
+
+def test_a_configured_id_is_used_as_it_is(tmp_path):
+    with with_worker_id(settings_in(tmp_path, worker_id="pod-7")) as configuration:
+        assert configuration.worker_id == "pod-7"
+    assert list(tmp_path.iterdir()) == []

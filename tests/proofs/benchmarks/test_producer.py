@@ -11,6 +11,7 @@ import pytest
 from tests.paths import ROOT
 
 
+@pytest.mark.runner
 @pytest.mark.e2e
 def test_its_last_line_has_the_figures_of_both_kinds():
     command = [sys.executable, "-m", "proofs.benchmarks.producer", "--seconds", "0.3", "--shards", "2"]

@@ -18,7 +18,7 @@ from efo.leases.stores.sqlite.store import SqliteLeaseStore
 from efo.testing import FakeKinesisThread, When
 from efo.testing.faults.injection import FaultInjector
 from efo.testing.faults.kinds import Refuse
-from efo.testing.recording.writer import RecordingWriter
+from efo.testing.recording.recorder import RecordingWriter
 from efo_service.cli import call
 from efo_service.exit_codes import Exit
 from proofs.local_servers.redis import serve_redis

@@ -12,6 +12,8 @@ from proofs.simulation.disk import DiskPath
 from proofs.simulation.plan import plan
 from proofs.simulation.run import run
 
+pytestmark = pytest.mark.runner
+
 MAX_WORLDS = 80
 
 

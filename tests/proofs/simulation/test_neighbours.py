@@ -18,6 +18,8 @@ from proofs.simulation.store_faults import LeaseRows
 from proofs.simulation.story import Crashed
 from proofs.simulation.world import STREAM, World
 
+pytestmark = pytest.mark.runner
+
 MAX_WORLDS = 20
 LONGEST = 60.0
 """The longest worlds, in virtual seconds: others take more time than they show here."""

@@ -13,6 +13,8 @@ from proofs.simulation import readers
 from proofs.simulation.plan import Refusals, plan
 from proofs.simulation.run import run
 
+pytestmark = pytest.mark.runner
+
 
 def problems(refusals: Refusals, worlds: int) -> Iterator[str]:
     """Yield the problems of the first worlds with these refusals."""

@@ -13,6 +13,8 @@ from proofs.simulation.plan import plan
 from proofs.simulation.run import Outcome, run
 from tests.paths import ROOT
 
+pytestmark = pytest.mark.runner
+
 SEEDS = (0, 1, 2, 4, 25, 64, 78)
 """One seed for each kind of reader, one with a log, one with a file of leases that crashes, a start AT_TIMESTAMP, and a
 second consumer of each kind."""

@@ -10,6 +10,8 @@ from efo_service.log import disk, segments
 from efo_service.relay.errors import LogOwnerError
 from proofs.simulation.rot import RottingLog
 
+pytestmark = pytest.mark.runner
+
 
 def problems(seed: int) -> list[str]:
     log = RottingLog(seed)

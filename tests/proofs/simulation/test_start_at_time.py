@@ -12,6 +12,8 @@ from efo.model import Lease, Position
 from proofs.simulation.plan import Plan, plan
 from proofs.simulation.run import run
 
+pytestmark = pytest.mark.runner
+
 MAX_WORLDS = 40
 QUICKEST = {27, 147}
 """Worlds that show the defects below today, and are small ones: they run first."""

@@ -1,6 +1,6 @@
 import pytest
 
-from efo_service.demo.verify import Comparison
+from efo_service.demo.load import Comparison
 from proofs.soak.__main__ import summarize
 from proofs.soak.run import Soak
 from proofs.soak.samples import Sample

@@ -7,12 +7,15 @@ the checkpoint of the old one. How to set this up: docs/leases.md.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from copy import copy
 from dataclasses import replace
 from types import TracebackType
 from typing import Final, Self
+
+import trio
 
 from efo.errors import ConfigurationError, EfoError, LeaseStoreCorruptError, LeaseStoreUnavailableError
 from efo.leases import transitions
@@ -20,8 +23,17 @@ from efo.leases.known_rows import KnownRows
 from efo.leases.row_store import Change
 from efo.leases.store import Inspection, LeaseScope, streams_of
 from efo.leases.stores.dynamodb.client import ConditionFailedError, DynamoDbTable, TableLocation, open_table
-from efo.leases.stores.dynamodb.items import CHECKPOINT_OWNER, CHILDREN, COUNTER, KEY, OWNER, Item, ItemCodec, update_of
-from efo.leases.stores.dynamodb.shared_scans import SharedScans
+from efo.leases.stores.dynamodb.items import (
+    CHECKPOINT_OWNER,
+    CHILDREN,
+    COUNTER,
+    KEY,
+    OWNER,
+    STREAM,
+    Item,
+    ItemCodec,
+    update_of,
+)
 from efo.leases.stores.dynamodb.table import NewTable, denied_writes, inspect, prepare
 from efo.leases.stores.dynamodb.worker_metrics import WorkerMetrics
 from efo.leases.writes import LeaseWrite, SettleWrite, write_each
@@ -327,3 +339,38 @@ def _is_written(row: Lease, new: Lease, condition: tuple[str, ...]) -> bool:
     if COUNTER in condition:
         return (row.counter, row.holder) == (new.counter, new.holder)
     return (row.owner, row.checkpoint_owner) == (new.owner, new.checkpoint_owner)
+
+
+GATHERING: Final = 0.2
+"""Seconds that a scan waits for other streams that need one. Then all of them scan at the same time from then on."""
+
+
+class SharedScans:
+    """`scan`: reads all items of the table. Every caller gets items that were read after its call (rule R10)."""
+
+    def __init__(self, scan: Callable[[], Awaitable[Sequence[Item]]]) -> None:
+        self._scan = scan
+        self._turn = trio.Lock()
+        self._started = 0  # how many scans have started
+        self._items: Mapping[str, Sequence[Item]] = {}
+
+    async def items(self, stream_id: str) -> Sequence[Item]:
+        """Return the items of one stream, and those of none. Raises what `scan` raises; then the next caller scans."""
+        wanted = self._started + 1
+        await trio.sleep(GATHERING)
+        async with self._turn:
+            if self._started < wanted:
+                self._started += 1
+                try:
+                    self._items = _by_stream(await self._scan())
+                except BaseException:
+                    self._started -= 1  # those that wait have read nothing
+                    raise
+            return [*self._items.get(stream_id, ()), *self._items.get("", ())]
+
+
+def _by_stream(items: Sequence[Item]) -> Mapping[str, Sequence[Item]]:
+    by_stream: dict[str, list[Item]] = defaultdict(list)
+    for item in items:
+        by_stream[item.get(STREAM, {}).get("S", "")].append(item)
+    return by_stream

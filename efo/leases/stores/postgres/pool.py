@@ -1,12 +1,19 @@
 """Calls to a PostgreSQL server: connections, the timeout of a call, and the errors of psycopg as those of efo.
 
 Only this module, `sessions` and `schema` import psycopg.
+
+psycopg waits for the server without a timeout. So a session can be *aborted* from another thread: its socket is shut
+down, the thread that waits on it fails at once, and the connection is closed.
 """
 
 from __future__ import annotations
 
+import os
+import select
+import socket
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from math import ceil
 from typing import Final, TypeVar
 
@@ -24,7 +31,6 @@ from efo.errors import (
 )
 from efo.leases.store import Inspection
 from efo.leases.stores.postgres.schema import inspect, prepare
-from efo.leases.stores.postgres.sessions import Session
 from efo.third_party_errors import reason_of
 
 _T = TypeVar("_T")
@@ -133,3 +139,74 @@ def _parse(url: str, timeout: float) -> tuple[str, str]:
     shown = ",".join(f"[{host}]" if ":" in host else host for host in hosts.split(","))
     location = f"postgresql://{shown}:{parameters.get('port') or 5432}/{parameters.get('dbname') or ''}"
     return make_conninfo("", **parameters), location
+
+
+Connect = Callable[[], psycopg.Connection]
+
+
+class Session:
+    """One connection, opened at first use, for one thread at a time."""
+
+    def __init__(self, connect: Connect) -> None:
+        self._connect = connect
+        self._connection: psycopg.Connection | None = None
+        self._lock = threading.Lock()
+        self._is_running = False
+        self._is_aborted = False
+
+    def run(self, work: Callable[[psycopg.Connection], _T]) -> _T:
+        """Run `work` with the connection. Raises psycopg.Error."""
+        with self._lock:
+            self._is_running = True
+        try:
+            return work(self._open_connection())
+        except (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.ReadOnlySqlTransaction):
+            self._close()  # its state is unknown, or the server is a replica now
+            raise
+        finally:
+            with self._lock:
+                self._is_running = False
+            if self._is_aborted:
+                self._close()
+
+    def abort(self) -> None:
+        """End the running work and the session. Callable from any thread; returns at once."""
+        with self._lock:
+            self._is_aborted = True
+            if self._connection is not None and self._is_running:
+                _shut_down(self._connection)
+                return
+        if not self._is_running:
+            self._close()
+
+    def _open_connection(self) -> psycopg.Connection:
+        connection = self._connection
+        if connection is None or _is_stale(connection):
+            self._close()
+            connection = self._connect()
+            with self._lock:
+                self._connection = connection
+        if self._is_aborted:
+            raise psycopg.OperationalError("the call was aborted")
+        return connection
+
+    def _close(self) -> None:
+        with self._lock:
+            connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+
+def _is_stale(connection: psycopg.Connection) -> bool:
+    """Return whether the server closed the connection, or sent data unasked, which nearly always means the same."""
+    if connection.closed:
+        return True
+    poll = select.poll()  # select() rejects descriptors above 1023
+    poll.register(connection.fileno(), select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def _shut_down(connection: psycopg.Connection) -> None:
+    # With a duplicate descriptor: closing the socket object leaves the original one to psycopg.
+    with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as duplicate:
+        duplicate.shutdown(socket.SHUT_RDWR)

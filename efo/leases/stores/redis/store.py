@@ -22,7 +22,7 @@ from efo.leases.known_rows import KnownRows
 from efo.leases.lease_row import LeaseRow
 from efo.leases.row_store import Change, RowStore
 from efo.leases.store import Inspection, LeaseScope, streams_of
-from efo.leases.stores.drivers import driver_of
+from efo.leases.stores import driver_of
 from efo.leases.writes import LeaseWrite, row_after
 from efo.model import Lease
 from efo.third_party_errors import reason_of

@@ -26,8 +26,7 @@ from efo.proxy import find_proxy
 from efo.third_party_errors import reason_of
 from efo.tls import TlsStream
 from efo_service.exit_codes import Exit
-from efo_service.operations.doctor.outcomes import Outcome, failed, not_tested, passed
-from efo_service.operations.doctor.running import Check
+from efo_service.operations.doctor.running import Check, Outcome, failed, not_tested, passed
 
 MAX_SKEW: Final = 300.0
 """How far a request's time may be from the service's, in seconds (AWS: SigV4, InvalidSignatureException)."""

@@ -14,8 +14,7 @@ from efo_service.log.catalog import read_catalog
 from efo_service.log.consistency import check_topic
 from efo_service.log.disk import DiskFiles, topic_directory
 from efo_service.operations.doctor.machine import directory_problem, in_thread
-from efo_service.operations.doctor.outcomes import Outcome, failed, passed
-from efo_service.operations.doctor.running import Check
+from efo_service.operations.doctor.running import Check, Outcome, failed, passed
 from efo_service.relay.errors import TopicNotFoundError
 from efo_service.relay.plugins import load_sink
 

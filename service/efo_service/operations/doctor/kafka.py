@@ -11,8 +11,7 @@ from confluent_kafka.admin import AdminClient
 
 from efo_service.exit_codes import Exit
 from efo_service.operations.doctor.machine import in_thread
-from efo_service.operations.doctor.outcomes import Outcome, failed, not_tested, passed
-from efo_service.operations.doctor.running import Check, untested
+from efo_service.operations.doctor.running import Check, Outcome, failed, not_tested, passed, untested
 from efo_service.relay.kafka.client import ConnectionErrors, client_config, open_admin, wait_for_brokers
 from efo_service.relay.kafka.options import CHECKPOINT_PARTITIONS, KafkaOptions
 from efo_service.relay.kafka.topics import Topic, TopicSpec, checkpoint_topic, find_topic, records_topic

@@ -25,13 +25,11 @@ from efo.errors import (
     ServiceError,
     ThrottledError,
 )
-from efo.kinesis.client import KinesisClient
-from efo.kinesis.control_plane import ControlPlane
+from efo.kinesis.client import ControlPlane, KinesisClient
 from efo.model import AccountLimits, FanOutConsumer, Shard, StreamDescription
 from efo.settings import TRIM_HORIZON, ReadMode
 from efo_service.exit_codes import code_of
-from efo_service.operations.doctor.outcomes import Outcome, failed, failed_by, not_tested, passed
-from efo_service.operations.doctor.running import Check, untested
+from efo_service.operations.doctor.running import Check, Outcome, failed, failed_by, not_tested, passed, untested
 
 QUOTA: Final = 20
 """Fan-out consumers and queues of a stream at most (AWS: RegisterStreamConsumer)."""

@@ -17,8 +17,7 @@ import trio
 from efo.protocol.native import DECODER
 from efo.proxy import host_and_port
 from efo_service.errors import UnavailableError
-from efo_service.operations.doctor.outcomes import Outcome, failed, not_tested, passed
-from efo_service.operations.doctor.running import Check
+from efo_service.operations.doctor.running import Check, Outcome, failed, not_tested, passed
 
 MIB: Final = 1024 * 1024
 

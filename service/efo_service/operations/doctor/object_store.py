@@ -15,8 +15,7 @@ from efo_service.object_store.store import Store
 from efo_service.object_store.url import StoreUrl
 from efo_service.operations.doctor.endpoint import through
 from efo_service.operations.doctor.machine import in_thread
-from efo_service.operations.doctor.outcomes import Outcome, failed, passed
-from efo_service.operations.doctor.running import Check
+from efo_service.operations.doctor.running import Check, Outcome, failed, passed
 from efo_service.relay.errors import LogOwnerError, TopicNotFoundError
 
 STORE = "log store"

@@ -8,8 +8,7 @@ from typing import Any, Final
 
 from efo.checks import printable
 from efo_service.exit_codes import Exit, most_severe
-from efo_service.operations.doctor.outcomes import Result
-from efo_service.operations.doctor.running import Finding
+from efo_service.operations.doctor.running import Finding, Result
 
 WIDTH: Final = 80
 MARKS: Final[Mapping[Result, str]] = {"passed": "✓", "failed": "✗", "not tested": "-"}

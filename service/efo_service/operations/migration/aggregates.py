@@ -16,7 +16,7 @@ import trio
 
 from efo.errors import EfoError
 from efo.exception_groups import collapse_groups
-from efo.kinesis.control_plane import ControlPlane
+from efo.kinesis.client import ControlPlane
 from efo.model import Checkpoint, Lease, Position, Record, Shard
 from efo.protocol.aggregation import AggregateMode, HashRangeFilter, is_aggregate
 from efo.protocol.backoff import Backoff

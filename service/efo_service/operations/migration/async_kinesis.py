@@ -12,7 +12,7 @@ import msgspec
 
 from efo.model import Lease, Shard
 from efo.third_party_errors import reason_of
-from efo_service.operations.migration.items import number, text
+from efo_service.operations.migration.kcl import number, text
 from efo_service.operations.migration.layout import (
     Found,
     Row,

@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from efo.model import Checkpoint, Lease, Shard
-from efo.protocol.cleanup import passed_shards
-from efo_service.operations.migration.layout import Found, Layout, Mark, NotHeldError, Row, Scope
-from efo_service.operations.migration.reading import RowsSnapshot
+from efo.protocol.lineage import passed_shards
+from efo_service.operations.migration.layout import Found, Layout, Mark, NotHeldError, Row, RowsSnapshot, Scope
 from efo_service.operations.migration.report import Report, ShardLine, sentence, shown
 
 _SHOWN: Final = 5

@@ -8,10 +8,8 @@ from typing import Final, Literal
 from efo_service.errors import UsageError
 from efo_service.operations.migration.async_kinesis import AsyncKinesisKeys, AsyncKinesisTable
 from efo_service.operations.migration.harlow import HarlowColumns, HarlowKeys, HarlowTable
-from efo_service.operations.migration.kcl import KclTable
-from efo_service.operations.migration.kinesumer import KinesumerTable
+from efo_service.operations.migration.kcl import KclTable, KinesumerTable, VmwareTable
 from efo_service.operations.migration.layout import Layout
-from efo_service.operations.migration.vmware import VmwareTable
 
 FormatName = Literal["kcl", "kclpy", "vmware-go-kcl", "kinesumer", "harlow", "async-kinesis"]
 Store = Literal["dynamodb", "redis", "sql"]

@@ -10,7 +10,7 @@ from decimal import Decimal
 
 from efo.checks import shown
 from efo.model import Lease, Shard
-from efo_service.operations.migration.items import text
+from efo_service.operations.migration.kcl import text
 from efo_service.operations.migration.layout import (
     Found,
     Row,

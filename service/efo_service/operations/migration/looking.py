@@ -9,8 +9,7 @@ from typing import Final
 import trio
 
 from efo_service.errors import UsageError
-from efo_service.operations.migration.layout import Layout, Scope
-from efo_service.operations.migration.reading import RowsSnapshot, changes, read_rows
+from efo_service.operations.migration.layout import Layout, RowsSnapshot, Scope, changes, read_rows
 from efo_service.operations.migration.stores.rows import RowTable
 
 _SHOWN: Final = 5

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from efo.model import Checkpoint, Lease, Position, PositionType, Shard
 from efo.protocol.lineage import leases_to_create
 from efo_service.operations.leases import ImportPlan, plan_import
-from efo_service.operations.migration.layout import Found
-from efo_service.operations.migration.reading import RowsSnapshot
+from efo_service.operations.migration.layout import Found, RowsSnapshot
 from efo_service.operations.migration.report import Report, ShardLine, sentence, shown
 
 

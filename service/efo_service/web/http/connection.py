@@ -14,9 +14,8 @@ import trio
 from starlette.types import ASGIApp, Message, Scope
 
 from efo.exception_groups import collapse_groups
+from efo_service.web.http.accepting import READ_BYTES, ConnectionSlot
 from efo_service.web.http.heads import MAX_BYTES, RequestRefusedError, find_end, read_head
-from efo_service.web.http.places import ConnectionSlot
-from efo_service.web.http.turns import READ_BYTES
 
 IDLE_SECONDS: Final = 5.0
 """Until the head of a request has arrived, and between two requests of a connection."""

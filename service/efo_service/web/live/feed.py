@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 import msgspec
 import trio
 
-from efo_service.web.live.snapshot import Snapshot, changes
-from efo_service.web.security.attempts import network_of
+from efo_service.web.live.source import Snapshot, changes
+from efo_service.web.security.access import network_of
 
 MAX_VIEWERS: Final = 32
 MAX_OF_ONE: Final = 16

@@ -1,4 +1,4 @@
-"""Who may read the status, and who may act: the decision. Pure.
+"""Who may see the page and act on it: tokens, wrong ones within limits, and the decision. Pure.
 
 - Probes and metrics are open: orchestrators and scrapers have no token.
 - Reading needs the token, a verified client certificate, or a request of this very machine: from 127.0.0.1 or ::1, to a
@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import hmac
 import re
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
-from ipaddress import IPv4Address, IPv6Address
-from typing import Final, Literal
-
-from efo_service.web.security.tokens import Token
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import Final, Literal, NamedTuple
 
 Decision = Literal["allowed", "token_needed", "read_only", "closed", "foreign_site"]
 """token_needed: the request may be repeated with the token. read_only: its token may not act. closed: no
@@ -156,3 +155,68 @@ def is_loopback(host: str) -> bool:
     except ValueError:
         return False
     return (getattr(address, "ipv4_mapped", None) or address).is_loopback
+
+
+MIN_TOKEN: Final = 16
+"""Characters of a token: fewer could be guessed."""
+MAX_TOKENS: Final = 2
+"""Of one kind: the one before and the new one, while clients change."""
+_NAMED: Final = re.compile(rf"([A-Za-z][A-Za-z0-9_.-]{{0,31}}):(\S{{{MIN_TOKEN},}})")
+
+
+class Token(NamedTuple):
+    """A token. `name`: of who has it, for the log. `may_act`: whether it is for actions too."""
+
+    name: str
+    secret: str
+    may_act: bool = True
+
+
+def tokens_of(text: str, *, may_act: bool = True) -> tuple[Token, ...]:
+    """Return the tokens of a setting: TOKEN or NAME:TOKEN, separated by blanks.
+
+    One without a name is named by the beginning of its hash, so that two can be distinguished and neither is shown.
+    """
+    return tuple(_token(part, may_act) for part in text.split())
+
+
+def _token(text: str, may_act: bool) -> Token:  # noqa: FBT001 - of `tokens_of`
+    if found := _NAMED.fullmatch(text):
+        return Token(found[1], found[2], may_act)
+    digest = sha256(text.encode(errors="replace")).hexdigest()[:8]
+    return Token(f"token {digest}", text, may_act)
+
+
+ALLOWED: Final = 10
+"""Failed attempts of an address in a minute. A token of 16 characters cannot be guessed at this pace."""
+_SECONDS: Final = 60.0
+_MAX_ADDRESSES: Final = 1000
+
+
+class FailedAttempts:
+    """Counts the failed attempts of each address. It keeps a thousand addresses, and forgets the oldest."""
+
+    def __init__(self) -> None:
+        self._failures: OrderedDict[str, list[float]] = OrderedDict()
+
+    def retry_after(self, address: str | None, now: float) -> float | None:
+        """Return for how many seconds the address has to wait; None if it may try. `now`: monotonic seconds."""
+        recent = [at for at in self._failures.get(network_of(address), ()) if at > now - _SECONDS]
+        return None if len(recent) < ALLOWED else recent[-ALLOWED] + _SECONDS - now
+
+    def failed(self, address: str | None, now: float) -> None:
+        """Count a failed attempt."""
+        key = network_of(address)
+        recent = [at for at in self._failures.pop(key, ()) if at > now - _SECONDS]
+        self._failures[key] = [*recent, now][-ALLOWED:]
+        while len(self._failures) > _MAX_ADDRESSES:
+            self._failures.popitem(last=False)
+
+
+def network_of(address: str | None) -> str:
+    """Return who a client is: the address; of IPv6 the 64 bits of its network, since one client has all of that."""
+    try:
+        parsed = ip_address((address or "").partition("%")[0])
+    except ValueError:
+        return address or ""
+    return str(parsed) if not isinstance(parsed, IPv6Address) else str(IPv6Address(int(parsed) >> 64 << 64))

@@ -1,19 +1,21 @@
-"""Lets requests through, or refuses them: the decisions of `access`, applied to Starlette's requests."""
+"""Lets requests through, or refuses them: the decisions of `access`, limits of bodies, and the headers of responses."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import aclosing
 from time import time
 from typing import Final
 
 import structlog
 import trio
+from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from efo_service.web.security.access import Access, Caller, Decision
-from efo_service.web.security.attempts import FailedAttempts
+from efo_service.web.security.access import Access, Caller, Decision, FailedAttempts
 
 COOKIE: Final = "efo_session"
 CERTIFICATE: Final = "efo.client_certificate"
@@ -120,3 +122,59 @@ def _caller(request: Request) -> Caller:
         bool(request.scope.get(CERTIFICATE)),
         request.scope.get("http_version", "1.1"),
     )
+
+
+MAX_BYTES: Final = 4096
+MAX_SECONDS: Final = 5.0
+
+
+async def read_body(request: Request) -> bytes:
+    """Return the body. Raises HTTPException: 413 if it is too large, 408 if it takes too long."""
+    body = b""
+    with trio.move_on_after(MAX_SECONDS) as scope:
+        try:
+            async with aclosing(request.stream()) as chunks:
+                async for chunk in chunks:
+                    body += chunk
+                    if len(body) > MAX_BYTES:
+                        raise HTTPException(413, f"the body of a request has {MAX_BYTES} bytes at most")
+        except ClientDisconnect:
+            raise HTTPException(400, "the request has ended before its body") from None
+    if scope.cancelled_caught:
+        raise HTTPException(408, f"the body of the request did not arrive within {MAX_SECONDS:g} s")
+    return body
+
+
+CONTENT_SECURITY_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'"
+)
+HEADERS: Final = {
+    "content-security-policy": CONTENT_SECURITY_POLICY,
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "same-origin",  # with no-referrer, browsers send the login and the actions with Origin: null
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+}
+
+
+class SecurityHeaders:
+    """Wraps an ASGI app. Responses are not stored by caches unless they say so themselves."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection of ASGI."""
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers[name] = value
+                headers.setdefault("cache-control", "no-store")
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers)

@@ -11,13 +11,13 @@ import trio
 
 import efo
 from efo.checks import name_of
+from efo.consumer.handlers.batched import in_thread
 from efo.consumer.handlers.handler import Handler
-from efo.consumer.handlers.in_thread import in_thread
 from efo.consumer.handlers.misuse import misuse_of_efo
 from efo.errors import HandlerError
 from efo.events import ignore_events
 from efo.model import Batch, Record
-from efo.protocol.batch_slice import BatchSlice
+from efo.protocol.per_key_order import BatchSlice
 
 RECORD = Record("1", 0.0, b"{}", "key")
 BATCH = Batch("orders", "shardId-000000000000", (RECORD,), "2", 0, 0)

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from efo.errors import ConfigurationError
-from efo.testing.faults.file import load_faults
 from efo.testing.faults.kinds import PASSING, BitFlip, GoAway, Refuse, Reset, Site, StaleListing, Stall
-from efo.testing.faults.script import ALWAYS, FaultScript, FaultTarget, When
+from efo.testing.faults.script import ALWAYS, FaultScript, FaultTarget, When, load_faults
 
 A, B = FaultTarget("SubscribeToShard", "s", "a"), FaultTarget("SubscribeToShard", "s", "b")
 LIST = FaultTarget("ListShards")

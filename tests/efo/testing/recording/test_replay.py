@@ -10,7 +10,7 @@ from efo.model import MAX_HASH_KEY
 from efo.testing import FakeKinesis, FaultScript, When
 from efo.testing.faults.kinds import BitFlip, Reset
 from efo.testing.recording.file import RecordedCall, RecordedShard, Recording
-from efo.testing.recording.writer import RecordingWriter
+from efo.testing.recording.recorder import RecordingWriter
 
 FIRST = "shardId-000000000000"
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from efo.testing.state.encryption import KMS_ERRORS
+from efo.testing.state.tags import KMS_ERRORS
 
 FIRST = "shardId-000000000000"
 EVERY_KMS_ERROR = pytest.mark.parametrize("code", sorted(KMS_ERRORS))

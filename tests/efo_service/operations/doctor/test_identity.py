@@ -13,9 +13,8 @@ from efo.testing.control_plane import FakeControlPlane
 from efo.testing.faults import Refuse
 from efo.testing.faults.script import When
 from efo_service.exit_codes import Exit
-from efo_service.operations.doctor.identity import identity_checks, judge_identity, judge_start
-from efo_service.operations.doctor.outcomes import passed
-from efo_service.operations.doctor.running import Check, run_checks
+from efo_service.operations.doctor.leases import identity_checks, judge_identity, judge_start
+from efo_service.operations.doctor.running import Check, passed, run_checks
 
 CREATED_AT = 1_767_225_600.0
 FORMER = CREATED_AT - 3600

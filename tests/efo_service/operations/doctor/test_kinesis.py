@@ -29,8 +29,7 @@ from efo_service.operations.doctor.kinesis import (
     judge_stream,
     kinesis_checks,
 )
-from efo_service.operations.doctor.outcomes import passed
-from efo_service.operations.doctor.running import Check, run_checks
+from efo_service.operations.doctor.running import Check, passed, run_checks
 
 DENIED = Refuse("AccessDeniedException", "User is not authorized to perform this", status=400)
 ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"

@@ -3,9 +3,8 @@
 import pytest
 
 from efo_service.exit_codes import Exit
-from efo_service.operations.doctor.outcomes import failed, not_tested, passed
 from efo_service.operations.doctor.report import document, exit_code, lines
-from efo_service.operations.doctor.running import Finding
+from efo_service.operations.doctor.running import Finding, failed, not_tested, passed
 
 ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/" + "orders" * 20
 FINDINGS = [

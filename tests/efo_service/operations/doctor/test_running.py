@@ -1,12 +1,13 @@
 """Checks run side by side: one that hangs or fails stops only those that need it."""
 
+from __future__ import annotations
+
 import pytest
 import trio
 
 from efo.errors import ConfigurationError, TransportError
 from efo_service.exit_codes import Exit
-from efo_service.operations.doctor.outcomes import failed, not_tested, passed
-from efo_service.operations.doctor.running import Check, run_checks, untested
+from efo_service.operations.doctor.running import Check, failed, not_tested, passed, run_checks, split_advice, untested
 
 
 def check(name, outcome=None, *, needs=(), after=0.0):
@@ -102,3 +103,34 @@ async def test_progress_names_what_runs(autojump_clock):
 async def test_a_list_in_which_a_check_could_wait_forever_is_refused(checks):
     with pytest.raises(ValueError, match="come earlier"):
         await run_checks([check(name, needs=needs) for name, needs in checks], 5)
+
+
+@pytest.mark.parametrize(
+    ("message", "detail", "remedy"),
+    [
+        (
+            "the certificate of host:443 is not trusted: expired; set ca_file to the authority that signed it",
+            "the certificate of host:443 is not trusted: expired",
+            "set ca_file to the authority that signed it",
+        ),
+        (
+            "no AWS region: set region or AWS_REGION, or use the stream's ARN",
+            "no AWS region",
+            "set region or AWS_REGION, or use the stream's ARN",
+        ),
+        (
+            "no java on PATH, and JAVA_HOME is not set. Spark needs Java 17 or newer. Install it, or set JAVA_HOME",
+            "no java on PATH, and JAVA_HOME is not set. Spark needs Java 17 or newer",
+            "Install it, or set JAVA_HOME",
+        ),
+        (
+            "lease store x: the role lacks INSERT on efo_lease: as the owner of the table, GRANT INSERT TO the role",
+            "lease store x: the role lacks INSERT on efo_lease",
+            "as the owner of the table, GRANT INSERT TO the role",
+        ),
+        ("cannot resolve host: Name or service not known", "cannot resolve host: Name or service not known", ""),
+        ("reset, checked: settings are used", "reset, checked: settings are used", ""),
+    ],
+)
+def test_the_remedy_of_a_message_is_found(message, detail, remedy):
+    assert split_advice(message) == (detail, remedy)

@@ -6,8 +6,7 @@ from efo.model import Checkpoint, HashKeyRange, Lease, Shard
 from efo_service.operations.migration.back import plan_rows
 from efo_service.operations.migration.harlow import HarlowKeys
 from efo_service.operations.migration.kcl import KclTable
-from efo_service.operations.migration.layout import Mark, Scope
-from efo_service.operations.migration.reading import read_rows
+from efo_service.operations.migration.layout import Mark, Scope, read_rows
 
 FIRST, SECOND = "shardId-000000000001", "shardId-000000000002"
 SCOPE = Scope("billing", "orders")

@@ -7,10 +7,8 @@ import pytest
 from efo.model import Checkpoint, HashKeyRange, Lease, Shard
 from efo_service.operations.migration.async_kinesis import AsyncKinesisKeys, AsyncKinesisTable
 from efo_service.operations.migration.harlow import HarlowColumns, HarlowKeys, HarlowTable
-from efo_service.operations.migration.kcl import KclTable
-from efo_service.operations.migration.kinesumer import KinesumerTable
+from efo_service.operations.migration.kcl import KclTable, KinesumerTable, VmwareTable
 from efo_service.operations.migration.layout import Found, Heartbeat, NotHeldError, OtherStream, RowError, Scope
-from efo_service.operations.migration.vmware import VmwareTable
 
 SCOPE = Scope("billing", "orders")
 SHARD, PARENT = "shardId-000000000002", "shardId-000000000000"

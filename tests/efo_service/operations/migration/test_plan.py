@@ -3,9 +3,8 @@
 import pytest
 
 from efo.model import Checkpoint, HashKeyRange, Lease, Position, Shard
-from efo_service.operations.migration.layout import Found, OtherStream, Scope
+from efo_service.operations.migration.layout import Found, OtherStream, RowsSnapshot, Scope, changes, read_rows
 from efo_service.operations.migration.plan import Start, plan_leases, plan_target
-from efo_service.operations.migration.reading import RowsSnapshot, changes, read_rows
 
 KEYS = HashKeyRange("0", "9")
 FIRST, SECOND, CHILD = (f"shardId-00000000000{number}" for number in (1, 2, 3))

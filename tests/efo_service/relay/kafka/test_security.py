@@ -22,9 +22,8 @@ from efo.aws.credentials import CredentialSource
 from efo_service.exit_codes import Exit, code_of
 from efo_service.relay.errors import SinkError
 from efo_service.relay.kafka import client as kafka_client
-from efo_service.relay.kafka.client import client_config
+from efo_service.relay.kafka.client import LIFETIME, IamTokens, client_config, iam_token
 from efo_service.relay.kafka.errors import KafkaRefusedError
-from efo_service.relay.kafka.iam import LIFETIME, IamTokens, iam_token
 from efo_service.relay.kafka.options import KafkaOptions
 from efo_service.relay.kafka.sink import open_kafka
 from efo_service.spark.java import find_java

@@ -40,7 +40,7 @@ from efo_service.relay.kafka.errors import (
     KafkaUnavailableError,
 )
 from efo_service.relay.kafka.options import CHECKPOINT_PARTITIONS, KafkaOptions
-from efo_service.relay.kafka.partitioner import partitions
+from efo_service.relay.kafka.producer import partitions
 from efo_service.relay.kafka.sink import open_kafka
 from efo_service.relay.relay import relay_shard
 from proofs.e2e.kafka.broker import free_port, running_broker

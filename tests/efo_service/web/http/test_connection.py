@@ -10,9 +10,9 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from trio.testing import lockstep_stream_pair, memory_stream_pair
 
+from efo_service.web.http.accepting import ConnectionSlot
 from efo_service.web.http.connection import IDLE_SECONDS, SEND_SECONDS, serve_connection
-from efo_service.web.http.places import ConnectionSlot
-from efo_service.web.security.bodies import read_body
+from efo_service.web.security.guard import read_body
 
 GET = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n"
 

@@ -6,7 +6,7 @@ import trio
 
 from efo_service.web.live.feed import Feed
 from efo_service.web.live.shard_map import Live
-from efo_service.web.live.snapshot import Snapshot
+from efo_service.web.live.source import Snapshot
 from tests.efo_service.web.live.views import view
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from efo_service.web.live.recent import Sentence
 from efo_service.web.live.shard_map import Live, Place
-from efo_service.web.live.snapshot import StreamView, WorkerView
+from efo_service.web.live.source import Sentence, StreamView, WorkerView
 
 
 def place(shard_id: str, generation: int = 0) -> Place:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from efo_service.web.security.attempts import ALLOWED, FailedAttempts
+from efo_service.web.security.access import ALLOWED, FailedAttempts
 
 
 def test_after_ten_failures_in_a_minute_an_address_waits():

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from efo_service.web.security.access import Access, Caller
-from efo_service.web.security.tokens import tokens_of
+from efo_service.web.security.access import Access, Caller, tokens_of
 
 OLD, NEW, READ = "o" * 24, "n" * 24, "r" * 24
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from efo_service.demo.verify import Comparison
+from efo_service.demo.load import Comparison
 from proofs.e2e.cluster.__main__ import parse
 from proofs.e2e.cluster.verdict import is_slow, problems, refusal, summarize
 

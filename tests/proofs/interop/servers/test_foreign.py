@@ -16,7 +16,7 @@ from proofs.interop.servers.stream import CREDENTIALS
 QUICK = ("kinesis-mock", "ministack")
 RECORDS = 200
 
-pytestmark = pytest.mark.foreign
+pytestmark = [pytest.mark.foreign, pytest.mark.runner]
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def outcomes():
 @pytest.mark.parametrize("name", QUICK)
 def test_nothing_is_lost_duplicated_or_out_of_order(outcomes, name):
     if name not in outcomes:
-        pytest.skip(f"{name} is not installed: make foreign-install ARGS={name}")
+        pytest.skip(f"{name} is not installed: make third-party-servers-install ARGS={name}")
     report = outcomes[name]
     assert isinstance(report, Report), report
     assert {check: str(result) for check, result in report.results.items() if result.outcome == "failed"} == {}
@@ -58,6 +58,6 @@ def test_nothing_is_lost_duplicated_or_out_of_order(outcomes, name):
 
 def test_every_check_is_ok_on_some_server(outcomes):
     if len(outcomes) < len(QUICK):
-        pytest.skip("not all servers are installed: make foreign-install")
+        pytest.skip("not all servers are installed: make third-party-servers-install")
     ok = {name for report in outcomes.values() for name, result in report.results.items() if result.outcome == "ok"}
     assert ok == {"renewal", *SHORT_CHECKS}

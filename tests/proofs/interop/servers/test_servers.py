@@ -1,4 +1,4 @@
-"""The downloads of `make foreign` are pinned and hashed, and name no registry."""
+"""The downloads of `make third-party-servers` are pinned and hashed, and name no registry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The interface of a store with rows of another library."""
+"""A store of another library's checkpoints, from its URL: rows in DynamoDB, Redis, PostgreSQL or MySQL."""
 
 from __future__ import annotations
 

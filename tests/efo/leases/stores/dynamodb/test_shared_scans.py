@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from efo.errors import LeaseStoreUnavailableError
-from efo.leases.stores.dynamodb.shared_scans import GATHERING, SharedScans
+from efo.leases.stores.dynamodb.store import GATHERING, SharedScans
 
 
 class Table:

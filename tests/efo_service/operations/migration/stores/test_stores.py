@@ -15,8 +15,7 @@ import redis
 from efo.errors import ConfigurationError, LeaseStoreUnavailableError
 from efo_service.errors import UnavailableError
 from efo_service.operations.migration.harlow import HarlowColumns, HarlowKeys, HarlowTable
-from efo_service.operations.migration.layout import Scope
-from efo_service.operations.migration.reading import read_rows
+from efo_service.operations.migration.layout import Scope, read_rows
 from efo_service.operations.migration.stores import sql
 from efo_service.operations.migration.stores.opening import Defaults, open_rows
 from efo_service.operations.migration.stores.rows import RowChangedError
