@@ -40,7 +40,7 @@ TARGETS: Final = (
         "tests/efo/protocol",
         {
             "aggregation": ("tests/efo/consumer/test_deaggregator.py",),
-            "batch_slice": ("tests/efo/consumer/test_shard_stream.py",),
+            "per_key_order": ("tests/efo/consumer/test_shard_stream.py",),
             "frame_meter": ("tests/efo/kinesis/test_http2.py", "tests/efo/kinesis/test_hostile_peer.py"),
             "service_errors": ("tests/efo/kinesis/test_service_call.py",),
         },
