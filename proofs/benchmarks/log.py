@@ -9,11 +9,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -21,11 +23,14 @@ from efo.model import Record
 from efo_service.log.columns.arrow import record_batch
 from efo_service.log.columns.layout import columns_of
 from efo_service.log.disk import DiskFiles
+from efo_service.log.maintenance import LogMaintenance
 from efo_service.log.partition_writer import open_partition
+from efo_service.log.retention import RetentionRules
 from efo_service.log.segments import list_segments, read_segment
 from efo_service.relay.mapping import RecordMapping
 
 GROUPS = (1, 100, 1_000, 10_000)
+SIZES = (75, 150, 300, 1000)
 ROUNDS = 5
 FIRST_SEQUENCE_NUMBER = 49590338271490256608559692538361571095921575989136588898
 
@@ -98,6 +103,48 @@ def measure_reads(root: Path, count: int) -> dict[str, float]:
     return {"rows_per_second": round(count / wall), "rows_per_cpu_second": round(count / cpu)}
 
 
+def measure_disk(root: Path, size: int, count: int = 50_000) -> dict[str, float]:
+    """Measure what a record of JSON takes on the disk when it is committed, and when it is compacted; and CPU time."""
+    with closing(open_partition(DiskFiles(root), "orders", "orders", "shardId-000000000000", time.time)) as writer:
+        records = json_records(count, size)
+        for start in range(0, count, 1000):
+            writer.append(records[start : start + 1000])
+        writer.append(records[:1])  # the newest segment is not compacted
+    found: dict[str, float] = {"record_bytes": round(sum(len(one.data) for one in records) / count)}
+    for name in ("committed", "compacted"):
+        segments = list_segments(root / "orders" / "0")[:-1]
+        reads = [timed(lambda: [read_segment(one, mapped=True) for one in segments])[1] for _ in range(ROUNDS)]  # noqa: B023
+        found[f"{name}_bytes_per_record"] = round(sum(one.path.stat().st_size for one in segments) / count, 1)
+        found[f"reading_{name}_cpu_microseconds"] = round(min(reads) / count * 1e6, 3)
+        if name == "committed":
+            compaction = partial(LogMaintenance(root, "orders", RetentionRules()).run, 0.0)
+            found["compaction_cpu_microseconds"] = round(timed(compaction)[1] / count * 1e6, 3)
+    return found
+
+
+def json_records(count: int, size: int) -> list[Record]:
+    """Return orders of about `size` bytes, with items as far as there is room: the same at each call."""
+    rng = random.Random(size)
+    number, at, records = FIRST_SEQUENCE_NUMBER, 1.7e9, []
+    for _ in range(count):
+        customer = rng.randrange(100_000)
+        order: dict[str, object] = {"order": rng.randrange(10**9), "customer": customer, "amount": rng.randrange(10**5)}
+        items: list[object] = []
+        if size > len(json.dumps(order)) + 60:
+            order["items"] = items
+        while "items" in order and len(json.dumps(order)) < size - 30:
+            items.append(
+                {"sku": f"{rng.getrandbits(40):010x}", "count": rng.randrange(9), "state": rng.choice(_STATES)}
+            )
+        number += rng.randrange(1, 2**40)
+        at += rng.expovariate(2000)
+        records.append(Record(str(number), round(at, 3), json.dumps(order).encode(), f"customer-{customer}"))
+    return records
+
+
+_STATES = ("ordered", "paid", "picked", "shipped", "delivered", "returned")
+
+
 def measure_spark(root: Path, count: int) -> dict[str, float]:
     """Read the same rows into Spark's noop sink, from the log and from Parquet with Spark's own reader."""
     from efo_service.spark.session import spark_session  # noqa: PLC0415 - optional
@@ -133,6 +180,7 @@ def main() -> None:
         result: dict[str, object] = {"cores": os.cpu_count(), "record_bytes": 200}
         result["commit"] = [measure_commits(root, group) for group in GROUPS]
         result["schema"] = schema_cost()
+        result["disk"] = [measure_disk(root / f"json-{size}", size) for size in SIZES]
         writer = open_partition(DiskFiles(root / "log"), "orders", "orders", "shardId-000000000000", time.time)
         for start in range(0, arguments.records, 10_000):
             writer.append(make_records(min(10_000, arguments.records - start), start))

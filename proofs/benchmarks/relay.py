@@ -32,7 +32,7 @@ from efo_service.log.catalog import read_catalog, topics
 from efo_service.log.disk import DiskFiles
 from efo_service.log.segments import Segment, list_segments, read_segment
 from efo_service.relay.relay import CommitPace, relay_shard
-from proofs.benchmarks.log import FIRST_SEQUENCE_NUMBER, timed
+from proofs.benchmarks.log import FIRST_SEQUENCE_NUMBER, SIZES, measure_disk, timed
 from proofs.benchmarks.service_load import run_service
 
 SHARD = "shardId-000000000000"
@@ -244,6 +244,8 @@ def main() -> None:
                 measure_relay(log_settings(root / str(size)), options.records * 200 // size, size)
                 for size in (200, 1000)
             ]
+            report("bytes of the log's records on the disk")
+            result["disk"] = [measure_disk(root / f"json-{size}", size) for size in SIZES]
             if not options.no_kafka:
                 report("the relay into Kafka")
                 result["kafka"] = measure_kafka(root / "kafka", options.records)

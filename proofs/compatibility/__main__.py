@@ -27,7 +27,13 @@ GOLDEN: Final = ROOT / "tests" / "golden"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command."""
     parser = argparse.ArgumentParser(prog="python -m proofs.compatibility", description=__doc__)
-    parser.add_argument("--write", action="store_true", help="first write the golden files of this version, once")
+    parser.add_argument(
+        "--write",
+        nargs="?",
+        const=VERSION,
+        metavar="NAME",
+        help="first write the golden files of this version, once; NAME: before a release, after a change of a format",
+    )
     parser.add_argument("--golden", type=Path, default=GOLDEN, help="directory of the golden files")
     parser.add_argument(
         "--upgrade",
@@ -40,9 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.upgrade is not None:
         return _upgrade(options.upgrade)
-    if options.write:
+    if options.write is not None:
         try:
-            write(options.golden / VERSION)
+            write(options.golden / options.write)
         except FileExistsError as error:
             print(f"{error.filename} exists: golden files are written once", file=sys.stderr)
             return 2

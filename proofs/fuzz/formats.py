@@ -132,7 +132,9 @@ def seeds() -> Iterator[bytes]:
     yield bytes([3]) + msgspec.json.encode(_HEADER)
     whole = codec.encode(_HEADER, _BATCH)
     yield bytes([4]) + whole[whole.index(b"\n") + 1 :].partition(b"}")[2].lstrip(b" ")
-    yield bytes([5]) + b"".join(map(bytes, segments.segment_content(_BATCH, _ORIGIN).chunks))
+    for is_compressed in (False, True):
+        content = segments.segment_content(_BATCH, _ORIGIN, is_compressed=is_compressed)
+        yield bytes([5]) + b"".join(map(bytes, content.chunks))
     yield bytes([6]) + whole
     yield bytes([_RECORDING]) + b'{"capture": 2, "stream": {"name": "orders"}}\n{"shard": "s-0"}\n'
     for number in range(4):

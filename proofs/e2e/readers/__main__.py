@@ -54,13 +54,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return Exit.UNAVAILABLE
     report = progress()
     verdicts: dict[str, Verdict] = {}
-    with TemporaryDirectory(prefix="efo-readers-") as directory, _growing(Path(directory) / "var" / "log") as compacted:
-        for name in names:
-            rounds = max(1, parsed.rounds // 5) if name.startswith("spark") else parsed.rounds
-            verdicts[name] = _read(name, Path(directory), rounds)
-            report(f"{name}: {verdicts[name]}")
-        log = Path(directory) / "var" / "log" / _TOPIC
-        by_pattern = judge(_by_pattern(log))
+    with TemporaryDirectory(prefix="efo-readers-") as directory:
+        log = Path(directory) / "var" / "log"
+        with _growing(log) as compacted:
+            for name in names:
+                rounds = max(1, parsed.rounds // 5) if name.startswith("spark") else parsed.rounds
+                verdicts[name] = _read(name, Path(directory), rounds)
+                report(f"{name}: {verdicts[name]}")
+        by_pattern = judge(_by_pattern(log / _TOPIC))
     total = sum(verdicts.values(), Verdict())
     result = {
         "lost": total.lost + by_pattern.lost,

@@ -1,9 +1,10 @@
-"""Compaction: neighbouring small segments of a partition become one larger segment. Blocking, but for the plan.
+"""Compaction: neighbouring small segments become one larger, compressed segment. Blocking, but for the plan.
 
 A commit makes a segment however small it is, and each segment costs: a name to list, a file to open, five pages that
 do not depend on its size. `plan_compaction` puts neighbours together in tiers, as a log-structured merge does: FAN_IN
-small segments of a tier make one of the next tier, and a segment of COMPACTED_BYTES is never compacted again. So a
-record is rewritten three times at most, and a partition has about a hundred small segments at most, at any commit rate.
+small segments of a tier make one of the next tier, and a compressed segment of COMPACTED_BYTES is never compacted
+again. So a record is rewritten three times at most, and a partition has about a hundred small segments at most, at any
+commit rate. What is not compressed does not wait for others once it has the size of the last tier.
 
 A crash may come between any two steps. The compacted segment appears by one rename. From then on its parts are
 superseded: `put_aside` gives them another name, for readers that take every `*.arrow`, and `remove_superseded` deletes
@@ -15,6 +16,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Final
 
@@ -26,7 +28,8 @@ from efo_service.relay.errors import LogOwnerError, SegmentGoneError, SinkError,
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
 COMPACTED_BYTES: Final = 16 * MIB
-"""Segments of this size or more are left alone. Two smaller parts make less than 32 MiB, so that is the maximum."""
+"""Segments of this size or more are left alone, in bytes of their records in memory. Two smaller parts make less than
+32 MiB, so that is the maximum."""
 FAN_IN: Final = 32
 TIERS: Final = (64 * KIB, MIB)
 """The upper bounds of the tiers below COMPACTED_BYTES. The last tier reaches COMPACTED_BYTES before FAN_IN."""
@@ -45,17 +48,18 @@ def plan_compaction(
 
     `segments`: the current segments of a partition, in order, without the newest one, which belongs to the writer.
     `fan_in`: how many members of a tier make one of the next tier. `compacted_bytes`: segments of this size or more are
-    left alone.
+    left alone, once they are compressed.
     """
     runs = _small_runs(segments, compacted_bytes)
-    return [group for run in runs for group in _plan_run(run, fan_in, compacted_bytes)]
+    large = [[sized] for sized in segments if sized.weight >= compacted_bytes and not sized.memory]
+    return large + [group for run in runs for group in _plan_run(run, fan_in, compacted_bytes)]
 
 
 def _small_runs(segments: Iterable[SizedSegment], compacted_bytes: int) -> Iterator[list[SizedSegment]]:
     """Yield the longest runs of small segments without a gap between their offsets."""
     run: list[SizedSegment] = []
     for sized in segments:
-        is_small = sized.size < compacted_bytes
+        is_small = sized.weight < compacted_bytes
         if run and not (is_small and run[-1].segment.end == sized.segment.base):
             yield run
             run = []
@@ -69,7 +73,7 @@ def _plan_run(run: list[SizedSegment], fan_in: int, compacted_bytes: int) -> Ite
     size = 0
     for sized in run:
         rest.append(sized)
-        size += sized.size
+        size += sized.weight
         if size >= compacted_bytes or len(rest) == MAX_PARTS:
             yield rest
             rest, size = [], 0
@@ -79,6 +83,10 @@ def _plan_run(run: list[SizedSegment], fan_in: int, compacted_bytes: int) -> Ite
             yield from groups
             return
         lower = upper
+    for memory, neighbours in groupby(rest, key=lambda sized: bool(sized.memory)):
+        group = list(neighbours)
+        if not memory and sum(sized.size for sized in group) >= lower:
+            yield group
 
 
 def _tier(run: Iterable[SizedSegment], lower: int, upper: int, fan_in: int) -> Iterator[list[SizedSegment]]:
@@ -90,11 +98,11 @@ def _tier(run: Iterable[SizedSegment], lower: int, upper: int, fan_in: int) -> I
     group: list[SizedSegment] = []
     members = last = 0
     for sized in (*run, None):
-        if sized is None or sized.size >= upper:
+        if sized is None or sized.weight >= upper:
             if members >= fan_in:
                 yield group[:last]
             group, members, last = [], 0, 0
-        elif sized.size >= lower:
+        elif sized.weight >= lower:
             group.append(sized)
             members += 1
             last = len(group)
@@ -125,7 +133,9 @@ class _Parts:
 
 
 def compact(parts: list[Segment]) -> Segment:
-    """Write one segment of these neighbours, with every byte of them checked. The parts stay.
+    """Write one compressed segment of these neighbours, with every byte of them checked. The parts stay.
+
+    The segment of a single part has the same offsets: which of the two is read does not matter, as they hold the same.
 
     Raises LogOwnerError if they belong to several shards, SegmentCorruptError, SegmentGoneError, SinkFullError and
     SinkError.
@@ -136,7 +146,7 @@ def compact(parts: list[Segment]) -> Segment:
         raise LogOwnerError(f"{parts[0].path} and the segments after it belong to several shards: one file was moved")
     origin = Origin(first.stream, first.shard_id, first.first, last.last, last.committed_at)
     batch = pa.concat_batches([batch for batch, _ in read])
-    return write_segment(parts[0].directory, segment_content(batch, origin), _Parts(parts))
+    return write_segment(parts[0].directory, segment_content(batch, origin, is_compressed=True), _Parts(parts))
 
 
 def put_aside(part: Segment) -> None:

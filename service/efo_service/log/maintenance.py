@@ -25,7 +25,7 @@ from efo_service.log.compaction import (
 from efo_service.log.disk import DiskFiles, topic_directory
 from efo_service.log.reader_offsets import ReaderCommit, floor, read_readers
 from efo_service.log.retention import Candidate, Retention, RetentionRules, plan_retention
-from efo_service.log.segments import Segment, SizedSegment, all_segments, read_origin, split_superseded
+from efo_service.log.segments import Segment, SizedSegment, all_segments, memory_of, read_origin, split_superseded
 from efo_service.relay.errors import SinkError, os_errors
 from efo_service.relay.storage import lock
 
@@ -62,7 +62,7 @@ class MaintenanceReport:
 
 
 class LogMaintenance:
-    """Maintains one topic. `grace`: see GRACE_SECONDS. It keeps segments' commit times from pass to pass.
+    """Maintains one topic. `grace`: see GRACE_SECONDS. It keeps what it reads of segments from pass to pass.
 
     `fan_in`: see `plan_compaction`.
     """
@@ -78,6 +78,7 @@ class LogMaintenance:
         self._fan_in = fan_in
         self._commit_times: dict[Segment, float] = {}
         self._oldest: dict[int, tuple[Segment, float]] = {}
+        self._memory: dict[Path, Mapping[Segment, int]] = {}
 
     def run(self, now: float, check_cancelled: Callable[[], object] = lambda: None) -> MaintenanceReport | None:
         """Make one pass. Returns None if another process makes one, or if there is no such topic yet.
@@ -113,10 +114,15 @@ class LogMaintenance:
         current, superseded = split_superseded(all_segments(directory))
         remove_superseded(current, superseded, before=now - self._grace)
         check_cancelled()
-        for group in plan_compaction([_sized(segment) for segment in current[:-1]], self._fan_in):
-            compact([sized.segment for sized in group])
+        known = self._memory.get(directory, {})
+        memory = {segment: known.get(segment) or memory_of(segment) for segment in current[:-1]}
+        self._memory[directory] = memory
+        weighed = [_sized(segment)._replace(memory=memory[segment]) for segment in current[:-1]]
+        for group in plan_compaction(weighed, self._fan_in):
+            whole = compact([sized.segment for sized in group])
             for sized in group:
-                put_aside(sized.segment)
+                if sized.segment != whole:
+                    put_aside(sized.segment)
             check_cancelled()
             yield len(group)
 

@@ -3,10 +3,11 @@
     <root>/<topic>/<partition>/<base>-<end>-<crc>.arrow
     <root>/<topic>/<partition>/<base>-<end>-<crc>.superseded    its records are in a larger one
 
-A segment is an uncompressed Arrow IPC file, whose columns are exactly those of Spark's Kafka source with headers. So
-any Arrow reader can read it, and Spark uses its pages without a conversion. It holds the records with the offsets
-`base` to `end` - 1. In the name, offsets have 20 decimal digits, so that names sort as offsets do. The schema's
-metadata name the records' shard and the position of the last record (rule R12).
+A segment is an Arrow IPC file, whose columns are exactly those of Spark's Kafka source with headers. So any Arrow
+reader can read it. That of a commit is not compressed (format 1): a commit must be fast. That of a compaction is
+(format 2). It holds the records with the offsets `base` to `end` - 1. In the name, offsets have 20 decimal digits, so
+that names sort as offsets do. The schema's metadata name the records' shard and the position of the last record
+(rule R12).
 
 Arrow files have no checksum. So the name contains the CRC-32 of the whole file, footer included. It needs no second
 file, and appears with the data in one rename.
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import singledispatch
 from pathlib import Path
@@ -46,8 +47,8 @@ from efo_service.relay.files import check_regular, epoch_seconds, whole_number
 from efo_service.relay.mapping import MAPPING_VERSION
 from efo_service.relay.storage import names, sync_directory, write_file
 
-FORMAT_VERSION: Final = 1
-"""Incremented by each change that an older reader would misread."""
+FORMAT_VERSION: Final = 2
+"""Incremented by each change that an older reader would misread. 1: no segment is compressed."""
 
 SCHEMA: Final = pa.schema(
     [
@@ -72,6 +73,8 @@ _RESTORE: Final = (
 )
 _SHORT: Final = 16 * 1024
 """Shorter writes of Arrow are joined: for each write of a file, a thread gives up the interpreter's lock."""
+_MAGIC_BYTES: Final = 8
+"""An Arrow file is an Arrow stream after these bytes, but for its footer."""
 MAX_LISTINGS: Final = 5
 """How often a directory is listed if listed segments are gone. Superseded segments stay for a while, so the second
 listing nearly always succeeds."""
@@ -112,10 +115,16 @@ class Segment(NamedTuple):
 
 
 class SizedSegment(NamedTuple):
-    """A segment and its size in bytes."""
+    """A segment and its size in bytes. `memory`: of its records in memory, if it is compressed; else 0."""
 
     segment: Segment
     size: int
+    memory: int = 0
+
+    @property
+    def weight(self) -> int:
+        """How many bytes who reads it needs in memory."""
+        return self.memory or self.size
 
 
 # --- writing -------------------------------------------------------------------------------------------
@@ -147,20 +156,22 @@ class SegmentContent(NamedTuple):
     end: int
 
 
-def segment_content(batch: pa.RecordBatch, origin: Origin) -> SegmentContent:
-    """Return the content of a segment with one batch of SCHEMA. The columns are not copied."""
+def segment_content(batch: pa.RecordBatch, origin: Origin, *, is_compressed: bool = False) -> SegmentContent:
+    """Return the content of a segment with one batch of SCHEMA. Uncompressed columns are not copied."""
     metadata = {
-        "efo.format": str(FORMAT_VERSION),
+        "efo.format": "2" if is_compressed else "1",
         "efo.mapping": str(MAPPING_VERSION),
         "efo.stream": origin.stream,
         "efo.shard": origin.shard_id,
         "efo.first": str(origin.first),
         "efo.last": str(origin.last),
         "efo.committed_at": repr(origin.committed_at),
+        **({"efo.memory": str(batch.nbytes)} if is_compressed else {}),
     }
+    options = pa.ipc.IpcWriteOptions(compression="zstd" if is_compressed else None, use_threads=False)
     base = batch.column("offset")[0].as_py()
     chunks = _Chunks()
-    with pa.ipc.new_file(pa.PythonFile(chunks, "w"), SCHEMA.with_metadata(metadata)) as writer:
+    with pa.ipc.new_file(pa.PythonFile(chunks, "w"), SCHEMA.with_metadata(metadata), options=options) as writer:
         writer.write_batch(batch)
     return SegmentContent(chunks.take(), chunks.crc, base, base + batch.num_rows)
 
@@ -360,6 +371,20 @@ def read_timestamps(segment: Segment) -> tuple[pa.Array, Origin]:
         batch = reader.get_batch(0)
         batch.validate()
         return batch.column("timestamp"), _origin(reader.schema.metadata, path)
+
+
+def memory_of(segment: Segment) -> int:
+    """Return how many bytes the records of a compressed segment have in memory; 0 if it is not compressed.
+
+    Only the file's beginning is read, a sixth of the work of `read_origin`, and nothing is verified: damage is left to
+    those who read the records. Raises SegmentGoneError and SinkError.
+    """
+    with _reading(segment.path), arrow_file(segment.path) as file, suppress(SegmentCorruptError):
+        file.seek(_MAGIC_BYTES)
+        with _parse_errors(segment.path):
+            metadata: dict[bytes, bytes] = pa.ipc.open_stream(file).schema.metadata
+            return whole_number(metadata.get(b"efo.memory", b"0").decode())
+    return 0
 
 
 @singledispatch

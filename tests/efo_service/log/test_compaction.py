@@ -9,7 +9,11 @@ from efo_service.log.segments import Segment, SizedSegment
 
 
 def sized(sizes, rows=10) -> list[SizedSegment]:
-    return [SizedSegment(Segment(at * rows, (at + 1) * rows, 0, Path()), size) for at, size in enumerate(sizes)]
+    """Return neighbours of these sizes in memory; a negative one is of a segment that is not compressed."""
+    return [
+        SizedSegment(Segment(at * rows, (at + 1) * rows, 0, Path()), *((size // 5, size) if size > 0 else (-size,)))
+        for at, size in enumerate(sizes)
+    ]
 
 
 def shape(sizes) -> list[tuple[int, int]]:
@@ -45,19 +49,45 @@ def test_the_plan_groups_small_neighbours(sizes, groups) -> None:
     assert shape(sizes) == groups
 
 
+@pytest.mark.parametrize(
+    ("sizes", "groups"),
+    [
+        ([-20 * MIB], [(0, 1)]),
+        ([20 * MIB, -20 * MIB, -COMPACTED_BYTES, 20 * MIB], [(1, 2), (2, 3)]),
+        ([-MIB], [(0, 1)]),
+        ([1 - MIB], []),
+        ([3 * MIB, -300 * KIB, -400 * KIB, -400 * KIB], [(1, 4)]),
+        ([-700 * KIB, 3 * MIB, -700 * KIB], []),  # no neighbours
+        ([9 * MIB, -8 * MIB], [(0, 2)]),  # a whole one is made at once
+        ([-8 * MIB, -8 * MIB, -3 * MIB], [(0, 2), (2, 3)]),
+    ],
+)
+def test_what_is_not_compressed_does_not_wait_for_others_of_its_size(sizes, groups) -> None:
+    assert shape(sizes) == groups
+
+
 def test_segments_on_both_sides_of_a_gap_are_not_grouped() -> None:
     segments = sized([3 * KIB] * 2 * FAN_IN)
     del segments[FAN_IN]
     assert [len(group) for group in plan_compaction(segments)] == [FAN_IN]
 
 
-@given(st.lists(st.sampled_from([KIB, 60 * KIB, 500 * KIB, 3 * MIB, 15 * MIB, 20 * MIB]), max_size=200))
+@given(
+    st.lists(
+        st.sampled_from([KIB, 60 * KIB, 500 * KIB, 3 * MIB, 15 * MIB, 20 * MIB, -KIB, -3 * MIB, -20 * MIB]),
+        max_size=200,
+    )
+)
 def test_groups_consist_of_neighbours_and_have_limited_size(sizes) -> None:
-    for group in plan_compaction(sized(sizes)):
-        assert len(group) > 1
+    groups = plan_compaction(sized(sizes))
+    for group in groups:
         assert all(a.segment.end == b.segment.base for a, b in itertools.pairwise(group))
-        assert sum(one.size for one in group) < 2 * COMPACTED_BYTES
-        assert all(one.size < COMPACTED_BYTES for one in group)
+        if len(group) == 1:
+            assert not group[0].memory
+            continue
+        assert sum(one.weight for one in group) < 2 * COMPACTED_BYTES
+        assert all(one.weight < COMPACTED_BYTES for one in group)
+    assert len({one for group in groups for one in group}) == sum(map(len, groups))
 
 
 @pytest.mark.parametrize("size", [2 * KIB, 40 * KIB, 700 * KIB, 4 * MIB])
@@ -73,11 +103,13 @@ def test_many_commits_leave_few_segments_and_rewrite_each_byte_seldom(size) -> N
             continue
         for group in plan_compaction(segments[:-1]):
             at = segments.index(group[0])
-            total = sum(one.size for one in group)
+            total = sum(one.weight for one in group)
             written += total
             whole = Segment(group[0].segment.base, group[-1].segment.end, 0, Path())
-            segments[at : at + len(group)] = [SizedSegment(whole, total)]
+            segments[at : at + len(group)] = [SizedSegment(whole, total // 5, total)]
+        waiting = [one.size for one in segments[:-1] if not one.memory]
+        assert sum(waiting) < MIB + 10 * size
     assert [one.segment.base for one in segments[1:]] == [one.segment.end for one in segments[:-1]]
     assert written <= (len(TIERS) + 1) * count * size
-    small = [one for one in segments if one.size < COMPACTED_BYTES]
+    small = [one for one in segments if one.weight < COMPACTED_BYTES]
     assert len(small) <= (len(TIERS) + 1) * (FAN_IN + 10)

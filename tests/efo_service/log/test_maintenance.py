@@ -9,9 +9,9 @@ import shutil
 
 import pytest
 
-from efo.model import checkpoint_of
+from efo.model import Record, checkpoint_of
 from efo_service.log import segments as segments_module
-from efo_service.log.compaction import FAN_IN, compact
+from efo_service.log.compaction import COMPACTED_BYTES, FAN_IN, KIB, MIB, compact
 from efo_service.log.disk import DiskFiles
 from efo_service.log.maintenance import LogMaintenance
 from efo_service.log.partition_writer import open_partition
@@ -143,6 +143,68 @@ def test_commits_between_maintenance_passes_are_all_read(root, directory, grow) 
     total = 12 * (FAN_IN // 2 + 3)
     assert values(root, total) == [b"value-%d" % n for n in range(total)]
     assert len(all_segments(directory)) < 2 * FAN_IN
+
+
+@pytest.fixture
+def large(root):
+    """Commit a segment that is not to be merged with others, and the newest one, which belongs to the writer."""
+    records = [Record(str(n + 1), 1.0, b"%d" % n * COMPACTED_BYTES, "key") for n in (0, 1)]
+    writer = open_partition(DiskFiles(root), "t", "s", "shard", lambda: 0.0)
+    for record in records:
+        writer.append([record])
+    writer.close()
+    return [record.data for record in records]
+
+
+def test_a_segment_that_is_large_enough_is_compressed_once(root, directory, large) -> None:
+    before = read_segment(list_segments(directory)[0])
+    maintenance = LogMaintenance(root, "t", RetentionRules())
+    assert maintenance.run(WITHIN_GRACE).parts == 1
+    compressed, newest = list_segments(directory)
+    assert read_segment(compressed) == before
+    assert compressed.path.stat().st_size < MIB < newest.path.stat().st_size
+    assert sorted(directory.glob("*.arrow")) == [compressed.path, newest.path]
+    assert maintenance.run(AFTER_GRACE).parts == maintain(root).parts == 0
+    assert all_segments(directory) == [compressed, newest]
+    assert values(root, 2) == large
+
+
+@pytest.mark.parametrize("step", range(3))
+def test_an_interruption_while_one_segment_is_compressed_leaves_an_intact_log(
+    root, directory, large, monkeypatch, step
+) -> None:
+    """Between the two renames it is there twice: what is read is either of the two."""
+
+    class PowerFailureError(Exception):
+        pass
+
+    renames = iter(range(step))
+    rename = segments_module.Path.rename
+
+    def rename_until(path, target):
+        if next(renames, None) is None:
+            raise PowerFailureError
+        return rename(path, target)
+
+    with monkeypatch.context() as patched, contextlib.suppress(PowerFailureError):
+        patched.setattr(segments_module.Path, "rename", rename_until)
+        maintain(root, WITHIN_GRACE)
+    assert values(root, 2) == large
+    for now in (WITHIN_GRACE, AFTER_GRACE, AFTER_GRACE):
+        maintain(root, now)
+        assert values(root, 2) == large
+    assert len(all_segments(directory)) == 2
+    assert list_segments(directory)[0].path.stat().st_size < MIB
+
+
+def test_neighbours_of_a_mebibyte_are_compressed(root, directory) -> None:
+    writer = open_partition(DiskFiles(root), "t", "s", "shard", lambda: 0.0)
+    for number in range(4):
+        writer.append([Record(str(number + 1), 1.0, bytes(400 * KIB), "key")])
+    writer.close()
+    assert maintain(root, WITHIN_GRACE).parts == 3
+    assert [segment.base for segment in list_segments(directory)] == [0, 3]
+    assert sum(segment.path.stat().st_size for segment in list_segments(directory)) < 410 * KIB
 
 
 @pytest.mark.parametrize("step", range(12))

@@ -24,9 +24,11 @@ from efo_service.log.segments import (
     all_segments,
     last_segment,
     list_segments,
+    memory_of,
     read_origin,
     read_parts,
     read_segment,
+    read_timestamps,
     segment_content,
     select,
     split_superseded,
@@ -53,11 +55,11 @@ def epoch(tmp_path: Path):
 
 @pytest.fixture
 def write(tmp_path: Path, make_records, epoch):
-    def write(count: int, base: int = 0) -> Segment:
+    def write(count: int, base: int = 0, *, is_compressed: bool = False) -> Segment:
         records = make_records(count, base)
         batch = record_batch([columns_of(records, MAPPING)], MAPPING, topic="t", partition=0, base=base)
         origin = Origin("s", "shard", checkpoint_of(records[0]), checkpoint_of(records[-1]), 1.25)
-        return write_segment(tmp_path, segment_content(batch, origin), epoch)
+        return write_segment(tmp_path, segment_content(batch, origin, is_compressed=is_compressed), epoch)
 
     return write
 
@@ -166,11 +168,46 @@ def with_metadata(segment: Segment, **changes: str) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-@pytest.mark.parametrize("name", ["format", "mapping"])
-def test_a_newer_format_is_rejected(write, name) -> None:
+@pytest.mark.parametrize(("name", "version"), [("format", "3"), ("mapping", "2")])
+def test_a_newer_format_is_rejected(write, name, version) -> None:
     segment = write(3)
-    with pytest.raises(LogVersionError, match=f"has {name} version 2, .* upgrade efo"):
-        read_segment(rename(segment, with_metadata(segment, **{name: "2"}), 0, 3))
+    with pytest.raises(LogVersionError, match=f"has {name} version {version}, .* upgrade efo"):
+        read_segment(rename(segment, with_metadata(segment, **{name: version}), 0, 3))
+
+
+def test_an_earlier_efo_says_that_it_is_too_old_for_a_compressed_segment(write, monkeypatch) -> None:
+    """All versions compare the number in the metadata with their own."""
+    plain, compressed = write(3), write(3, 3, is_compressed=True)
+    monkeypatch.setattr(segments_module, "FORMAT_VERSION", 1)
+    assert read_segment(plain)[0].num_rows == 3
+    for read in (read_segment, read_origin, read_timestamps):
+        with pytest.raises(LogVersionError, match="has format version 2, but this efo supports up to 1: upgrade efo"):
+            read(compressed)
+
+
+def test_a_compressed_segment_is_read_as_one_that_is_not(write) -> None:
+    plain, compressed = write(1000), write(1000, is_compressed=True)
+    batch, origin = read_segment(plain)
+    assert compressed.path.stat().st_size < plain.path.stat().st_size / 5
+    for mapped in (False, True):
+        found, same_origin = read_segment(compressed, mapped=mapped)
+        assert found.equals(batch)
+        assert same_origin == origin
+    assert read_origin(compressed) == origin
+    assert read_timestamps(compressed)[0].equals(batch.column("timestamp"))
+    assert pa.ipc.open_file(str(compressed.path)).schema.equals(SCHEMA)
+    assert (memory_of(plain), memory_of(compressed)) == (0, batch.nbytes)
+
+
+def test_the_memory_of_a_damaged_segment_is_not_known(write) -> None:
+    """Who compacts it reads all of it, and reports the damage."""
+    segment = write(3, is_compressed=True)
+    for content in (b"", b"hello", segment.path.read_bytes()[:200], bytes(5000)):
+        segment.path.write_bytes(content)
+        assert memory_of(segment) == 0
+    segment.path.unlink()
+    with pytest.raises(SegmentGoneError):
+        memory_of(segment)
 
 
 @pytest.mark.parametrize("changes", [{"last": "soon"}, {"format": "one"}, {"committed_at": ""}])

@@ -256,7 +256,7 @@ def plan_merges(head: Head, fan_in: int = on_disk.FAN_IN) -> list[list[HeadSegme
     """Return the groups of neighbouring segments of which each is to become one: as on a disk. Pure."""
     by_base = {segment.base: segment for segment in head.segments}
     sized = [
-        disk.SizedSegment(disk.Segment(segment.base, segment.end, 0, Path()), segment.memory)
+        disk.SizedSegment(disk.Segment(segment.base, segment.end, 0, Path()), segment.size, segment.memory)
         for segment in head.segments
     ]
     groups = on_disk.plan_compaction(sized, fan_in, SEGMENT_BYTES)
