@@ -60,21 +60,23 @@ class Deaggregator:
         return iter((EventPart(_after(records, after), is_last=True),))
 
     def _expand(self, records: tuple[Record, ...], after: Checkpoint) -> Iterator[EventPart]:
-        from efo.protocol.deaggregation import expand  # noqa: PLC0415 - loads protobuf, so with the first aggregate
+        from efo.protocol.deaggregation import expand_all  # noqa: PLC0415 - loads protobuf, so with the first aggregate
 
         users: list[Record] = []
         count = size = 0  # user records so far, with those that were filtered out; bytes of Kinesis records
-        for record in records:
-            for step in expand(record, self._filter):
-                more = 0 if step is None else len(step.records) + step.filtered
-                if step is None or count + more > MAX_RECORDS or size + len(record.data) > MAX_BYTES:
-                    yield EventPart(_after(tuple(users), after), is_last=False)
-                    users, count, size = [], 0, 0
-                if step is not None:
-                    self._report(record, step.filtered, step.problem)
-                    users += step.records
-                    count += more
-            size += len(record.data)
+        last: Record | None = None
+        for record, step in expand_all(records, self._filter):
+            if last is not None and record is not last:
+                size += len(last.data)
+            last = record
+            more = 0 if step is None else len(step.records) + step.filtered
+            if step is None or count + more > MAX_RECORDS or size + len(record.data) > MAX_BYTES:
+                yield EventPart(_after(tuple(users), after), is_last=False)
+                users, count, size = [], 0, 0
+            if step is not None:
+                self._report(record, step.filtered, step.problem)
+                users += step.records
+                count += more
         yield EventPart(_after(tuple(users), after), is_last=True)
 
     def _report(self, record: Record, filtered: int, problem: str | None) -> None:

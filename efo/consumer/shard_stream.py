@@ -30,6 +30,7 @@ from efo.identity import check_refusal
 from efo.kinesis.shard_source import ShardEnd, ShardSource
 from efo.model import Batch, Checkpoint, ChildShard, Position, Record
 from efo.protocol.messages import SubscribeToShardEvent
+from efo.protocol.native import STEP
 from efo.protocol.packed import packed
 from efo.protocol.progress import Progress
 from efo.protocol.until import ShardLimit
@@ -482,6 +483,8 @@ class ShardStream:
         data: Sequence[bytes] = ()
         if (columns := packed(event.records)) is not None:  # none of them is an aggregate
             self._event_bytes = len(columns.columns.data)
+        elif STEP is not None and (size := STEP.plain_size(event.records)) is not None:
+            self._event_bytes = size
         else:
             data = [record.data for record in event.records]
             self._event_bytes = sum(map(len, data))

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import md5
-from itertools import count, pairwise, repeat
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 from efo.model import HashKeyRange, Record
@@ -38,11 +38,13 @@ from efo.protocol.aggregation import (
     is_aggregate,
     is_hash_key,
 )
-from efo.protocol.native import STEP, Step, Users
+from efo.protocol.native import STEP, Step
 
 MAX_PARTITION_KEY: Final = 256
 """The maximum number of characters of a partition key; the minimum is 1 (AWS: PutRecord, PartitionKey)."""
 _MD5_LENGTH: Final = 16
+_TOGETHER: Final = 8
+"""Aggregates that the native step hashes at a time."""
 
 
 class Deaggregation(NamedTuple):
@@ -69,36 +71,73 @@ def deaggregate(
     """Return the user records of a Kinesis record: the record itself if it is not an aggregate.
 
     `shard`: the hash key range of the shard that the record came from; None keeps all user records. `ancestors`: see
-    HashRangeFilter. `max_fields`, `step`: see `expand`. An aggregate without user records returns none.
+    HashRangeFilter. `max_fields`, `step`: see `expand_all`. An aggregate without user records returns none.
     """
-    steps = expand(record, HashRangeFilter(shard, mode, ancestors), max_fields, step)
-    parts = [part for part in steps if part is not None]
+    steps = expand_all((record,), HashRangeFilter(shard, mode, ancestors), max_fields, step)
+    parts = [part for _, part in steps if part is not None]
     records = tuple(user for part in parts for user in part.records)
     return Deaggregation(records, sum(part.filtered for part in parts), parts[-1].problem)
 
 
-def expand(
-    record: Record, shard: HashRangeFilter, max_fields: int = MAX_FIELDS, step: Step | None = STEP
-) -> Iterator[Deaggregation | None]:
+def expand_all(
+    records: Iterable[Record], shard: HashRangeFilter, max_fields: int = MAX_FIELDS, step: Step | None = STEP
+) -> Iterator[tuple[Record, Deaggregation | None]]:
+    """Yield what `expand` yields of each record, with the record. `step`: the native step; None for Python's alone.
+
+    The native step reads some records at a time: as many as it can hash together, of which all may be held ahead.
+    """
+    if step is None:
+        yield from ((record, part) for record in records for part in expand(record, shard, max_fields))
+        return
+    for group in _groups(records):
+        kept = [_kept_by(record, shard).kept for record in group]
+        users: Sequence[tuple[Record, ...] | None] = (None,)
+        if len(group) > 1 or len(group[0].data) <= MAX_CHUNK:
+            users = step.aggregates(group, max_fields // len(group), kept[0])
+        for record, its_own, found in zip(group, kept, users, strict=True):
+            # Aggregates of several producers, of which the ranges differ, are rare in one group.
+            if found is not None and its_own == kept[0]:
+                yield record, Deaggregation(found)
+            else:
+                yield from ((record, part) for part in expand(record, shard, max_fields))
+
+
+def _groups(records: Iterable[Record]) -> Iterator[tuple[Record, ...]]:
+    """Yield the records in groups: each of at most _TOGETHER, and of MAX_CHUNK bytes unless it is one record."""
+    group: list[Record] = []
+    size = 0
+    for record in records:
+        size += len(record.data)
+        if group and (size > MAX_CHUNK or len(group) == _TOGETHER):
+            yield tuple(group)
+            group, size = [], len(record.data)
+        group.append(record)
+    if group:
+        yield tuple(group)
+
+
+def _kept_by(record: Record, shard: HashRangeFilter) -> HashRangeFilter:
+    """Return which user records of an aggregate are kept."""
+    # Without a key, the service chose its shard: no user record belongs to another one, and nobody puts it again.
+    if record.partition_key is None or (shard.deduplicates and record.partition_key != AGGREGATE_KEY):
+        return EVERY_KEY
+    return shard
+
+
+def expand(record: Record, shard: HashRangeFilter, max_fields: int = MAX_FIELDS) -> Iterator[Deaggregation | None]:
     """Yield the user records of a Kinesis record: at once, or in parts if it is a large aggregate.
 
     An aggregate is large if it has more than `max_fields` user records, or MAX_CHUNK bytes. A part of it has at most as
     many, and one user record may exceed the bytes. Nothing is yielded before the whole aggregate was found valid. None
-    is yielded between the steps of a few milliseconds that this takes, and before each part: others may run. `step`:
-    the native step; None for the Python step alone.
+    is yielded between the steps of a few milliseconds that this takes, and before each part: others may run.
     """
     if not is_aggregate(record):
         yield Deaggregation((record,))
         return
-    # Without a key, the service chose its shard: no user record belongs to another one, and nobody puts it again.
-    if record.partition_key is None or (shard.deduplicates and record.partition_key != AGGREGATE_KEY):
-        shard = EVERY_KEY
+    shard = _kept_by(record, shard)
     try:
         body = _body(record.data)
         if len(body) <= MAX_CHUNK:
-            if step and (users := step.aggregate(body, max_fields, shard.kept)) is not None:
-                yield Deaggregation(_native_records(record, users))
-                return
             chunk = parse(body)
             if len(chunk.message.records) <= max_fields:
                 yield _expand_chunk(record, chunk, shard)
@@ -106,13 +145,6 @@ def expand(
         yield from _expand_large(record, body, shard, max_fields)
     except AggregateError as error:
         yield Deaggregation((record,), problem=str(error))
-
-
-def _native_records(outer: Record, users: Users) -> tuple[Record, ...]:
-    data, keys, hashes = users
-    number, at, encryption = outer.sequence_number, outer.approximate_arrival_timestamp, outer.encryption_type
-    fields = (repeat(number), repeat(at), data, keys, repeat(encryption), count())
-    return tuple(map(Record, *fields) if hashes is None else map(Record, *fields, hashes))
 
 
 def _body(data: bytes) -> bytes:

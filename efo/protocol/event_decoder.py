@@ -58,5 +58,5 @@ class EventDecoder(EventStreamDecoder):
             if (packed := self._step.packed(*frame)) is not None:
                 return event_of(PackedRecords(packed), packed[-1])
             self._packs = False  # an aggregate: so will be the next ones
-        columns = self._step.event(*frame)
-        return None if columns is None else event_of(columns, columns[-1])
+        read = self._step.event(*frame)
+        return None if read is None else event_of(*read)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, TypeAlias, cast
 
 import msgspec
@@ -10,8 +11,6 @@ from efo.checks import shown
 from efo.errors import EventError, ServiceError
 from efo.model import MAX_SEQUENCE_DIGITS, ChildShard, Record, is_decimal, is_shard_id
 from efo.protocol.eventstream import EventStreamMessage
-from efo.protocol.native import Columns, records_of
-from efo.protocol.packed import PackedRecords
 from efo.protocol.service_errors import service_error
 from efo.third_party_errors import reason_of
 
@@ -134,7 +133,7 @@ def _parse_event(payload: bytes | memoryview) -> SubscribeToShardEvent:
     return event
 
 
-def event_of(found: Columns | PackedRecords, rest: bytes) -> SubscribeToShardEvent | None:
+def event_of(records: Sequence[Record], rest: bytes) -> SubscribeToShardEvent | None:
     """Return the event whose records the native step has read, without `check_event`. `rest`: the object without them.
 
     None if the Python step has to tell what is wrong besides the records.
@@ -144,9 +143,11 @@ def event_of(found: Columns | PackedRecords, rest: bytes) -> SubscribeToShardEve
     except DECODE_ERRORS:
         return None
     # Packed records are what a tuple of them is, but for its type: only readers that asked for them see them.
-    records = cast("tuple[Record, ...]", found) if isinstance(found, PackedRecords) else records_of(found)
     return SubscribeToShardEvent(
-        records, event.millis_behind_latest, event.continuation_sequence_number, event.child_shards
+        cast("tuple[Record, ...]", records),
+        event.millis_behind_latest,
+        event.continuation_sequence_number,
+        event.child_shards,
     )
 
 

@@ -17,18 +17,16 @@ from efo.third_party_errors import reason_of
 VERSION: Final = "0.1.0"
 """The version of efo-native that this efo calls: its own."""
 
-Columns: TypeAlias = tuple[list[str], list[float], list[bytes], list[str | None], list[str | None], bytes]
-"""The first five fields of each record, and the JSON object without its records."""
+Read: TypeAlias = tuple[tuple[Record, ...], bytes]
+"""The records, and the JSON object without them."""
 Packed: TypeAlias = tuple[bytes, bytes, bytes, bytes, bytes, bytes, bytes, bytes, str | None, bytes]
 """The fields of `efo.protocol.packed.PackedColumns`, and the JSON object without its records."""
-Users: TypeAlias = tuple[list[bytes], list[str], list[str | None] | None]
-"""Of user records: data, partition keys, and explicit hash keys unless none has one."""
 
 
 class Step(Protocol):
     """What efo-native does."""
 
-    def event(self, data: bytes, start: int, end: int, headers: bytes) -> Columns | None:
+    def event(self, data: bytes, start: int, end: int, headers: bytes) -> Read | None:
         """Return the records of the event whose frame is `data[start:end]`, if it has these headers."""
         ...
 
@@ -36,21 +34,22 @@ class Step(Protocol):
         """Return the records of such an event without an object for each; None also if one may be an aggregate."""
         ...
 
-    def page(self, body: bytes) -> Columns | None:
+    def page(self, body: bytes) -> Read | None:
         """Return the records of a page of GetRecords."""
         ...
 
-    def aggregate(self, body: bytes, max_users: int, kept: tuple[bytes, bytes] | None) -> Users | None:
-        """Return the user records of an aggregate without MAGIC and MD5, if the hash key of each is in `kept`.
+    def plain_size(self, records: tuple[Record, ...]) -> int | None:
+        """Return how many bytes of data the records have. None if one of them may be an aggregate."""
+        ...
+
+    def aggregates(
+        self, records: tuple[Record, ...], max_users: int, kept: tuple[bytes, bytes] | None
+    ) -> list[tuple[Record, ...] | None]:
+        """Return the user records of each aggregate, if it is intact and the hash key of each is in `kept`.
 
         `kept`: the first and the last hash key, as `aggregation.digest_of` returns them.
         """
         ...
-
-
-def records_of(columns: Columns) -> tuple[Record, ...]:
-    """Return the records. `map` calls Record without a Python frame for each."""
-    return tuple(map(Record, *columns[:-1]))
 
 
 class ChosenStep(NamedTuple):
@@ -78,7 +77,10 @@ def _load() -> ChosenStep:
     if module.__version__ != VERSION:
         found = f"python: efo-native {str(module.__version__)[:20]} is installed, and this efo needs {VERSION}"
         return ChosenStep(None, found, _REMEDY)
-    return ChosenStep(module.Step(), f"native: efo-native {VERSION}")
+    try:
+        return ChosenStep(module.Step(Record), f"native: efo-native {VERSION}")
+    except TypeError:
+        return ChosenStep(None, "python: this version of msgspec makes records in a way that efo-native does not know")
 
 
 _REMEDY: Final = f"install efo-native {VERSION}, or remove it"

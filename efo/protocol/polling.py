@@ -33,7 +33,7 @@ from efo.protocol.messages import (
     check_children,
     check_sequence_numbers,
 )
-from efo.protocol.native import STEP, Step, records_of
+from efo.protocol.native import STEP, Step
 from efo.protocol.subscription import Deliver, Fail, Finish, last_before
 from efo.third_party_errors import reason_of
 
@@ -218,13 +218,14 @@ def parse_page(body: bytes, step: Step | None = STEP) -> RecordsPage:
 
 def _native_page(body: bytes, step: Step) -> RecordsPage | None:
     """Return the page; None if the Python step has to read it, or to tell what is wrong besides the records."""
-    if (columns := step.page(body)) is None:
+    if (read := step.page(body)) is None:
         return None
+    records, without_records = read
     try:
-        rest = _PAGE.decode(columns[-1])
+        rest = _PAGE.decode(without_records)
     except DECODE_ERRORS:
         return None
-    return RecordsPage(records_of(columns), rest.next_shard_iterator, rest.millis_behind_latest, rest.child_shards)
+    return RecordsPage(records, rest.next_shard_iterator, rest.millis_behind_latest, rest.child_shards)
 
 
 def parse_iterator(body: bytes) -> str:

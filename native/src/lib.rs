@@ -1,25 +1,27 @@
 //! The parser as the Python module `efo_native`: efo's `protocol/native.py` calls it, and nobody else should.
 //!
-//! Values are columns: a list of each field, of which Python makes the records. Each function returns None for what is
-//! not the common form; the Python step reads that.
+//! Each function returns None for what is not the common form; the Python step reads that.
+
+mod lanes;
+mod record;
 
 use std::ops::RangeInclusive;
 
+use efo_parser::packed::MAGIC;
 use efo_parser::records::{Base64, Record, Records};
 use efo_parser::{aggregate, frame, packed, records};
 use pyo3::exceptions::PyValueError;
+use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList, PyString};
+use pyo3::types::{PyBytes, PyFloat, PyList, PyString, PyTuple, PyType};
 
-/// Sequence numbers, arrival times, data, partition keys, encryption types, and the JSON object without the records.
-type Columns<'py> = (
-    Bound<'py, PyList>,
-    Bound<'py, PyList>,
-    Bound<'py, PyList>,
-    Bound<'py, PyList>,
-    Bound<'py, PyList>,
-    Bound<'py, PyBytes>,
-);
+use crate::record::RecordClass;
+
+/// The MD5 that an aggregate ends with.
+const MD5: usize = 16;
+
+/// Records, and the JSON object without them.
+type Read<'py> = (Bound<'py, PyTuple>, Bound<'py, PyBytes>);
 /// Sequence numbers and their widths, arrival times, data and their widths, partition keys, their widths and which exist,
 /// the encryption type, and the JSON object without the records. Widths are native integers of 32 bits.
 type Packed<'py> = (
@@ -34,20 +36,19 @@ type Packed<'py> = (
     Option<Bound<'py, PyString>>,
     Bound<'py, PyBytes>,
 );
-/// Of user records: data, partition keys, and explicit hash keys unless none has one.
-type Users<'py> = (Bound<'py, PyList>, Bound<'py, PyList>, Option<Bound<'py, PyList>>);
-
 /// What efo calls: `efo.protocol.native.Step`.
 #[pyclass(frozen)]
 struct Step {
     base64: Base64,
+    record: RecordClass,
 }
 
 #[pymethods]
 impl Step {
+    /// `record`: the class of records. Raises `TypeError` if it is made in another way than this step knows.
     #[new]
-    fn new() -> Self {
-        Self { base64: Base64::new() }
+    fn new(record: &Bound<'_, PyType>) -> PyResult<Self> {
+        Ok(Self { base64: Base64::new(), record: RecordClass::new(record)? })
     }
 
     /// Returns the records of the frame `data[start:end]`, if its headers are these bytes.
@@ -57,9 +58,9 @@ impl Step {
         start: usize,
         end: usize,
         headers: &[u8],
-    ) -> PyResult<Option<Columns<'py>>> {
+    ) -> PyResult<Option<Read<'py>>> {
         let payload = data.as_bytes().get(start..end).and_then(|bytes| frame::payload(bytes, headers));
-        payload.map_or(Ok(None), |json| self.columns(data.py(), json))
+        payload.map_or(Ok(None), |json| self.read(data.py(), json))
     }
 
     /// Returns the records of such a frame as packed columns. None also if one of them may be an aggregate.
@@ -75,55 +76,95 @@ impl Step {
     }
 
     /// Returns the records of a page.
-    fn page<'py>(&self, body: &Bound<'py, PyBytes>) -> PyResult<Option<Columns<'py>>> {
-        self.columns(body.py(), body.as_bytes())
+    fn page<'py>(&self, body: &Bound<'py, PyBytes>) -> PyResult<Option<Read<'py>>> {
+        self.read(body.py(), body.as_bytes())
     }
 
-    /// Returns the user records of an aggregate without MAGIC and MD5.
+    /// Returns how many bytes of data the records have. None if one of them may be an aggregate.
+    fn plain_size(&self, records: &Bound<'_, PyTuple>) -> Option<usize> {
+        let sizes = records.iter_borrowed().map(|record| {
+            let data = self.record.data(&record)?;
+            (!data.as_bytes().starts_with(MAGIC)).then_some(data.as_bytes().len())
+        });
+        sizes.sum()
+    }
+
+    /// Returns the user records of each of some records, at most 8: None for what is no intact aggregate of the common form.
     ///
     /// None also if there are more than `max_users`, or if the hash key of one is outside `range`: two 16-byte numbers.
-    #[staticmethod]
-    fn aggregate<'py>(
-        py: Python<'py>,
-        body: &[u8],
+    fn aggregates<'py>(
+        &self,
+        records: &Bound<'py, PyTuple>,
         max_users: usize,
         range: Option<([u8; 16], [u8; 16])>,
-    ) -> PyResult<Option<Users<'py>>> {
-        let Some(found) = aggregate::parse(body, max_users) else { return Ok(None) };
+    ) -> PyResult<Bound<'py, PyList>> {
         let range =
             range.map(|(first, last)| RangeInclusive::new(u128::from_be_bytes(first), u128::from_be_bytes(last)));
-        if range.is_some_and(|range| !found.is_inside(&range)) {
-            return Ok(None);
+        let data: Vec<_> = records.iter().map(|record| self.record.data(&record)).collect();
+        let bodies: Vec<_> = data.iter().map(|data| body(data.as_ref()?.as_bytes())).collect();
+        let mut intact = lanes::are_intact(&bodies).into_iter();
+        let mut users = Vec::with_capacity(bodies.len());
+        for (record, found) in records.iter().zip(&bodies) {
+            let is_intact = intact.next().unwrap_or_default();
+            let parsed = found.filter(|_| is_intact).and_then(|(body, _)| aggregate::parse(body, max_users));
+            let kept = parsed.filter(|parsed| range.as_ref().is_none_or(|range| parsed.is_inside(range)));
+            users.push(kept.map(|parsed| self.users(&record, &parsed)).transpose()?);
         }
-        let outside = || PyValueError::new_err("an index is outside its table");
-        let keys: Vec<_> = found.keys.iter().map(|key| PyString::new(py, key)).collect();
-        let keys_of_users: Option<Vec<_>> = found.users.iter().map(|user| keys.get(user.key)).collect();
-        let hashes = if found.users.iter().any(|user| user.hash.is_some()) {
-            let hash_of = |user: &aggregate::User<'_>| found.hashes.get(user.hash?).copied().flatten();
-            Some(PyList::new(py, found.users.iter().map(hash_of))?)
-        } else {
-            None
-        };
-        Ok(Some((
-            PyList::new(py, found.users.iter().map(|user| PyBytes::new(py, user.data)))?,
-            PyList::new(py, keys_of_users.ok_or_else(outside)?)?,
-            hashes,
-        )))
+        PyList::new(records.py(), users)
     }
 }
 
+/// Splits an aggregate into what its MD5 is of, and its MD5. None if it does not begin as one, or has nothing in it.
+fn body(data: &[u8]) -> Option<(&[u8], &[u8])> {
+    let rest = data.strip_prefix(MAGIC)?;
+    rest.split_at_checked(rest.len().checked_sub(MD5)?).filter(|(body, _)| !body.is_empty())
+}
+
 impl Step {
-    fn columns<'py>(&self, py: Python<'py>, json: &[u8]) -> PyResult<Option<Columns<'py>>> {
+    fn users<'py>(&self, outer: &Bound<'py, PyAny>, found: &aggregate::Aggregate<'_>) -> PyResult<Bound<'py, PyTuple>> {
+        let py = outer.py();
+        let number = outer.getattr(intern!(py, "sequence_number"))?;
+        let arrival = outer.getattr(intern!(py, "approximate_arrival_timestamp"))?;
+        let kind = outer.getattr(intern!(py, "encryption_type"))?;
+        let keys: Vec<_> = found.keys.iter().map(|key| PyString::new(py, key).into_any()).collect();
+        let outside = || PyValueError::new_err("an index is outside its table");
+        let mut made = Vec::with_capacity(found.users.len());
+        for (index, user) in found.users.iter().enumerate() {
+            let key = keys.get(user.key).ok_or_else(outside)?;
+            let data = PyBytes::new(py, user.data).into_any();
+            let [number, arrival, data, key, kind, _, none, no_tags] =
+                self.record.plain(py, [number.clone(), arrival.clone(), data, key.clone(), kind.clone()]);
+            let hash = user.hash.and_then(|at| found.hashes.get(at).copied().flatten());
+            let hash = hash.map_or(none, |hash| PyString::new(py, hash).into_any());
+            let index = index.into_pyobject(py)?.into_any();
+            made.push(self.record.make(py, [number, arrival, data, key, kind, index, hash, no_tags])?);
+        }
+        PyTuple::new(py, made)
+    }
+
+    fn read<'py>(&self, py: Python<'py>, json: &[u8]) -> PyResult<Option<Read<'py>>> {
         let Some(Records { before, records, after }) = records::split(json) else { return Ok(None) };
-        let Some(data) = self.data(py, &records)? else { return Ok(None) };
-        Ok(Some((
-            PyList::new(py, records.iter().map(|each| each.sequence_number))?,
-            PyList::new(py, records.iter().map(|each| each.arrival))?,
-            PyList::new(py, data)?,
-            PyList::new(py, records.iter().map(|each| each.partition_key.as_deref()))?,
-            PyList::new(py, encryption_types(py, &records))?,
-            PyBytes::new(py, &[before, b"[]", after].concat()),
-        )))
+        let none = py.None().into_bound(py);
+        let mut made = Vec::with_capacity(records.len());
+        // Of records that follow each other, these values are often the same: one object then.
+        let mut arrival = (f64::NAN, none.clone());
+        let mut kind = (None, none.clone());
+        for record in &records {
+            let Some(data) = self.data(py, record)? else { return Ok(None) };
+            if record.arrival.to_bits() != arrival.0.to_bits() {
+                arrival = (record.arrival, PyFloat::new(py, record.arrival).into_any());
+            }
+            if record.encryption_type != kind.0 {
+                let text = record.encryption_type.map(|text| PyString::new(py, text).into_any());
+                kind = (record.encryption_type, text.unwrap_or_else(|| none.clone()));
+            }
+            let number = PyString::from_bytes(py, record.sequence_number)?.into_any();
+            let key = record.partition_key.as_deref().map(|key| PyString::from_bytes(py, key)).transpose()?;
+            let key = key.map_or_else(|| none.clone(), Bound::into_any);
+            let values = self.record.plain(py, [number, arrival.1.clone(), data, key, kind.1.clone()]);
+            made.push(self.record.make(py, values)?);
+        }
+        Ok(Some((PyTuple::new(py, made)?, PyBytes::new(py, &[before, b"[]", after].concat()))))
     }
 
     fn pack<'py>(&self, py: Python<'py>, json: &[u8]) -> PyResult<Option<Packed<'py>>> {
@@ -154,39 +195,15 @@ impl Step {
         )))
     }
 
-    fn data<'py>(&self, py: Python<'py>, records: &[Record<'_>]) -> PyResult<Option<Vec<Bound<'py, PyBytes>>>> {
-        let mut all = Vec::with_capacity(records.len());
-        for record in records {
-            let Some(length) = Base64::decoded_length(record.data) else { return Ok(None) };
-            let mut is_valid = false;
-            let data = PyBytes::new_with(py, length, |bytes| {
-                is_valid = self.base64.decode(record.data, bytes).is_some();
-                Ok(())
-            })?;
-            if !is_valid {
-                return Ok(None);
-            }
-            all.push(data);
-        }
-        Ok(Some(all))
+    fn data<'py>(&self, py: Python<'py>, record: &Record<'_>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let Some(length) = Base64::decoded_length(record.data) else { return Ok(None) };
+        let mut is_valid = false;
+        let data = PyBytes::new_with(py, length, |bytes| {
+            is_valid = self.base64.decode(record.data, bytes).is_some();
+            Ok(())
+        })?;
+        Ok(is_valid.then(|| data.into_any()))
     }
-}
-
-/// Records of one event have the same encryption type, which is one object then.
-fn encryption_types<'py>(py: Python<'py>, records: &[Record<'_>]) -> Vec<Option<Bound<'py, PyString>>> {
-    let mut last = None;
-    let of = |record: &Record<'_>| {
-        let text = record.encryption_type?;
-        match &last {
-            Some((known, made)) if known == text => Some(Bound::clone(made)),
-            _ => {
-                let made = PyString::new(py, text);
-                last = Some((text.to_owned(), made.clone()));
-                Some(made)
-            }
-        }
-    };
-    records.iter().map(of).collect()
 }
 
 /// The native step of efo: see its module `efo.protocol.native`.

@@ -19,7 +19,7 @@ from efo.protocol.aggregation import AGGREGATE_KEY, MAGIC, AggregateMode
 from efo.protocol.deaggregation import deaggregate
 from efo.protocol.event_decoder import EventDecoder
 from efo.protocol.eventstream import encode
-from efo.protocol.native import Columns, Packed, Step, Users
+from efo.protocol.native import Packed, Read, Step
 from efo.protocol.polling import parse_page
 from proofs.fuzz.cursor import cut
 from proofs.fuzz.target import require
@@ -48,7 +48,7 @@ class CountedStep:
         self.asked = self.read = 0
         self._step = step
 
-    def event(self, data: bytes, start: int, end: int, headers: bytes) -> Columns | None:
+    def event(self, data: bytes, start: int, end: int, headers: bytes) -> Read | None:
         """Read an event."""
         return self._counted(self._step.event(data, start, end, headers))
 
@@ -56,13 +56,19 @@ class CountedStep:
         """Read an event as packed columns."""
         return self._counted(self._step.packed(data, start, end, headers))
 
-    def page(self, body: bytes) -> Columns | None:
+    def page(self, body: bytes) -> Read | None:
         """Read a page."""
         return self._counted(self._step.page(body))
 
-    def aggregate(self, body: bytes, max_users: int, kept: tuple[bytes, bytes] | None) -> Users | None:
-        """Read an aggregate."""
-        return self._counted(self._step.aggregate(body, max_users, kept))
+    def plain_size(self, records: tuple[Record, ...]) -> int | None:
+        """Add up the data."""
+        return self._counted(self._step.plain_size(records))
+
+    def aggregates(
+        self, records: tuple[Record, ...], max_users: int, kept: tuple[bytes, bytes] | None
+    ) -> list[tuple[Record, ...] | None]:
+        """Read aggregates."""
+        return [self._counted(users) for users in self._step.aggregates(records, max_users, kept)]
 
     def _counted(self, result: T) -> T:
         self.asked += 1

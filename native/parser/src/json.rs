@@ -61,10 +61,10 @@ impl<'a> Cursor<'a> {
     }
 
     /// Takes a string of 1 to `max` digits.
-    pub fn digits(&mut self, max: usize) -> Option<&'a str> {
+    pub fn digits(&mut self, max: usize) -> Option<&'a [u8]> {
         let text = self.raw()?;
         let are_digits = text.iter().fold(true, |so_far, byte| so_far & byte.is_ascii_digit());
-        std::str::from_utf8(text).ok().filter(|_| are_digits && (1..=max).contains(&text.len()))
+        Some(text).filter(|_| are_digits && (1..=max).contains(&text.len()))
     }
 
     /// Takes the name of a member and its colon, without white space: the form in which AWS sends it.
@@ -75,7 +75,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Takes any string. `None` for half a surrogate pair, an unknown escape, a control character, and for no UTF-8.
-    pub fn string(&mut self) -> Option<Cow<'a, str>> {
+    pub fn string(&mut self) -> Option<Cow<'a, [u8]>> {
         let before = *self;
         let text = self.raw()?;
         if text.contains(&b'\\') {
@@ -83,10 +83,12 @@ impl<'a> Cursor<'a> {
             self.take(b'"')?;
             return self.unescape().map(Cow::Owned);
         }
-        plain(text).map(Cow::Borrowed)
+        // Whoever makes a text of it looks at it again: so what is ASCII is not read as UTF-8 here.
+        if text.is_ascii() { is_printable(text).then_some(text) } else { plain(text).map(str::as_bytes) }
+            .map(Cow::Borrowed)
     }
 
-    fn unescape(&mut self) -> Option<String> {
+    fn unescape(&mut self) -> Option<Vec<u8>> {
         let mut text = String::new();
         loop {
             let (part, rest) = self.0.split_at_checked(memchr::memchr2(b'"', b'\\', self.0)?)?;
@@ -94,7 +96,7 @@ impl<'a> Cursor<'a> {
             let [mark, rest @ ..] = rest else { return None };
             self.0 = rest;
             if *mark == b'"' {
-                return Some(text);
+                return Some(text.into_bytes());
             }
             let [escape, rest @ ..] = rest else { return None };
             self.0 = rest;
@@ -132,6 +134,10 @@ impl<'a> Cursor<'a> {
     /// Takes a number that is not negative, of at most `MAX_NUMBER` bytes.
     pub fn number(&mut self) -> Option<f64> {
         self.peek();
+        if let Some((value, rest)) = short_number(self.0) {
+            self.0 = rest;
+            return Some(value);
+        }
         let is_of_number = |byte: &&u8| matches!(byte, b'0'..=b'9' | b'.' | b'e' | b'E' | b'+' | b'-');
         let length = self.0.iter().take(MAX_NUMBER).take_while(is_of_number).count();
         let (text, rest) = self.0.split_at_checked(length)?;
@@ -216,12 +222,44 @@ impl<'a> Cursor<'a> {
 
 /// Longer numbers are left to Python.
 const MAX_NUMBER: usize = 32;
+/// So many digits are a number below 2**53.
+const MAX_EXACT: usize = 15;
+/// Those of ten that are needed, and exact.
+const POWERS: [f64; MAX_EXACT] = [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14];
 /// Fewer digits than those of the largest `i64`.
 const MAX_INTEGER: usize = 18;
 
 /// Returns the text, if it is UTF-8 without control characters.
 fn plain(text: &[u8]) -> Option<&str> {
-    std::str::from_utf8(text).ok().filter(|_| text.iter().fold(true, |so_far, &byte| so_far & (byte >= b' ')))
+    std::str::from_utf8(text).ok().filter(|_| is_printable(text))
+}
+
+/// Whether there is no control character.
+fn is_printable(text: &[u8]) -> bool {
+    text.iter().fold(true, |so_far, &byte| so_far & (byte >= b' '))
+}
+
+/// Reads digits, a point and digits, 15 of them at most, and maybe an exponent of one digit: arrival times are 1.7E9 or
+/// 1700000000.0. Returns the number and the rest.
+///
+/// It is a quotient of two exact numbers then, and so what every correct parser returns (Clinger, 1990).
+fn short_number(text: &[u8]) -> Option<(f64, &[u8])> {
+    let (whole, rest) = digits(text);
+    let (fraction, rest) = digits(rest.strip_prefix(b".")?);
+    let (exponent, rest) = match rest {
+        [b'E', digit @ b'0'..=b'9', rest @ ..] => (usize::from(digit.wrapping_sub(b'0')), rest),
+        _ => (0, rest),
+    };
+    let count = whole.len().wrapping_add(fraction.len());
+    let is_short = count <= MAX_EXACT && !whole.is_empty() && !whole.starts_with(b"0") && !fraction.is_empty();
+    if !is_short || !matches!(rest, [b',' | b'}', ..]) {
+        return None;
+    }
+    let appended = |number: i64, byte: &u8| number.wrapping_mul(10).wrapping_add(i64::from(byte.wrapping_sub(b'0')));
+    let number = fraction.iter().fold(whole.iter().fold(0, appended), appended);
+    let scale = POWERS.get(fraction.len().checked_sub(exponent)?)?;
+    #[allow(clippy::cast_precision_loss)] // it is less than 2**53
+    Some((number as f64 / scale, rest))
 }
 
 /// Whether the text is a number by JSON's grammar, without a minus.

@@ -1,40 +1,79 @@
 //! MD5 (RFC 1321), which KPL aggregates end with and which gives the hash key of a partition key. It protects nothing.
 
-type Four = [u32; 4];
+/// As many messages are hashed at a time: MD5 makes one wait for itself, so that a processor is idle for most of the time.
+pub const LANES: usize = 8;
 
-const TURNS_1: Four = [7, 12, 17, 22];
-const TURNS_2: Four = [5, 9, 14, 20];
-const TURNS_3: Four = [4, 11, 16, 23];
-const TURNS_4: Four = [6, 10, 15, 21];
+/// A word of each of so many messages.
+type Words<const N: usize> = [u32; N];
+type State<const N: usize> = [Words<N>; 4];
+
+const START: [u32; 4] = [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476];
+const TURNS_1: [u32; 4] = [7, 12, 17, 22];
+const TURNS_2: [u32; 4] = [5, 9, 14, 20];
+const TURNS_3: [u32; 4] = [4, 11, 16, 23];
+const TURNS_4: [u32; 4] = [6, 10, 15, 21];
 
 /// Returns the MD5 of the bytes.
 #[must_use]
 pub fn digest(bytes: &[u8]) -> [u8; 16] {
-    let (blocks, rest) = bytes.as_chunks::<64>();
-    let mut state = [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476];
+    finished(START, bytes, bytes.len())
+}
+
+/// Returns the MD5 of each of some messages: of equally long ones in a fraction of the time.
+#[must_use]
+#[inline(always)] // so that it is compiled for the processor that its caller is compiled for
+#[allow(clippy::inline_always)]
+pub fn digests(messages: [&[u8]; LANES]) -> [[u8; 16]; LANES] {
+    let blocks = messages.map(|message| message.as_chunks::<64>().0);
+    let common = blocks.iter().map(|blocks| blocks.len()).min().unwrap_or_default();
+    let mut state = START.map(|word| [word; LANES]);
+    for number in 0..common {
+        let now = blocks.map(|blocks| blocks.get(number).unwrap_or(&[0; 64]).as_chunks::<4>().0);
+        let word = |place: usize| now.map(|words| u32::from_le_bytes(words.get(place).copied().unwrap_or_default()));
+        state = mixed(state, &std::array::from_fn(word));
+    }
+    let [a, b, c, d] = state;
+    let mut found = [[0; 16]; LANES];
+    for (((((to, message), a), b), c), d) in found.iter_mut().zip(messages).zip(a).zip(b).zip(c).zip(d) {
+        let rest = message.get(common.saturating_mul(64)..).unwrap_or_default();
+        *to = finished([a, b, c, d], rest, message.len());
+    }
+    found
+}
+
+/// Hashes the rest of a message of `length` bytes.
+fn finished(start: [u32; 4], rest: &[u8], length: usize) -> [u8; 16] {
+    let (blocks, rest) = rest.as_chunks::<64>();
+    let mut state = start.map(|word| [word]);
     for block in blocks {
-        state = mixed(state, block);
+        state = mixed(state, &words(block));
     }
     // At most 63 bytes, a mark, zeros and the length: one block or two.
     let mut last = [0; 128];
     let end = if rest.len() < 56 { 64_usize } else { 128 };
-    let bits = (bytes.len() as u64).wrapping_mul(8).to_le_bytes();
+    let bits = (length as u64).wrapping_mul(8).to_le_bytes();
     let tail = rest.iter().copied().chain([0x80]);
     last.iter_mut().zip(tail).for_each(|(to, from)| *to = from);
     last.iter_mut().skip(end.saturating_sub(8)).zip(bits).for_each(|(to, from)| *to = from);
     for block in last.as_chunks::<64>().0.iter().take(end / 64) {
-        state = mixed(state, block);
+        state = mixed(state, &words(block));
     }
     let mut digest = [0; 16];
-    digest.as_chunks_mut::<4>().0.iter_mut().zip(state).for_each(|(to, word)| *to = word.to_le_bytes());
+    digest.as_chunks_mut::<4>().0.iter_mut().zip(state).for_each(|(to, [word])| *to = word.to_le_bytes());
     digest
 }
 
+fn words(block: &[u8; 64]) -> [Words<1>; 16] {
+    let mut words = [[0]; 16];
+    words.iter_mut().zip(block.as_chunks::<4>().0).for_each(|(word, bytes)| *word = [u32::from_le_bytes(*bytes)]);
+    words
+}
+
+#[inline(always)]
+#[allow(clippy::inline_always)] // as `digests`
 #[rustfmt::skip]
-fn mixed(before: Four, block: &[u8; 64]) -> Four {
-    let mut words = [0_u32; 16];
-    words.iter_mut().zip(block.as_chunks::<4>().0).for_each(|(word, bytes)| *word = u32::from_le_bytes(*bytes));
-    let [w0, w1, w2, w3, w4, w5, w6, w7, w8, w9, w10, w11, w12, w13, w14, w15] = words;
+fn mixed<const N: usize>(before: State<N>, words: &[Words<N>; 16]) -> State<N> {
+    let [w0, w1, w2, w3, w4, w5, w6, w7, w8, w9, w10, w11, w12, w13, w14, w15] = *words;
     let f = |x: u32, y: u32, z: u32| z ^ (x & (y ^ z));
     let g = |x: u32, y: u32, z: u32| (x & z).wrapping_add(y & !z); // no bit is in both: they need not wait for each other
     let h = |x: u32, y: u32, z: u32| x ^ y ^ z;
@@ -57,22 +96,30 @@ fn mixed(before: Four, block: &[u8; 64]) -> Four {
     state = four(state, i, TURNS_4, [w8, w15, w6, w13], [0x6fa8_7e4f, 0xfe2c_e6e0, 0xa301_4314, 0x4e08_11a1]);
     state = four(state, i, TURNS_4, [w4, w11, w2, w9], [0xf753_7e82, 0xbd3a_f235, 0x2ad7_d2bb, 0xeb86_d391]);
     let mut after = before;
-    after.iter_mut().zip(state).for_each(|(to, word)| *to = to.wrapping_add(word));
+    for (to, word) in after.as_flattened_mut().iter_mut().zip(state.as_flattened()) {
+        *to = to.wrapping_add(*word);
+    }
     after
 }
 
 /// Four steps of the RFC: each of the four words changes once.
-#[inline]
-#[allow(clippy::many_single_char_names)] // the RFC's
-fn four(
-    [a, b, c, d]: Four,
+#[inline(always)]
+#[allow(clippy::inline_always, clippy::many_single_char_names)] // as `digests`; the RFC's
+fn four<const N: usize>(
+    [a, b, c, d]: State<N>,
     function: impl Fn(u32, u32, u32) -> u32,
-    [s1, s2, s3, s4]: Four,
-    [w1, w2, w3, w4]: Four,
-    [k1, k2, k3, k4]: Four,
-) -> Four {
-    let step = |old: u32, x: u32, y: u32, z: u32, word: u32, sine: u32, turn: u32| {
-        x.wrapping_add(old.wrapping_add(word).wrapping_add(sine).wrapping_add(function(x, y, z)).rotate_left(turn))
+    [s1, s2, s3, s4]: [u32; 4],
+    [w1, w2, w3, w4]: [Words<N>; 4],
+    [k1, k2, k3, k4]: [u32; 4],
+) -> State<N> {
+    // One loop over the messages, so that the compiler makes one instruction of several.
+    let step = |old: Words<N>, x: Words<N>, y: Words<N>, z: Words<N>, word: Words<N>, sine: u32, turn: u32| {
+        let mut after = old;
+        for ((((to, x), y), z), word) in after.iter_mut().zip(x).zip(y).zip(z).zip(word) {
+            let sum = to.wrapping_add(word).wrapping_add(sine).wrapping_add(function(x, y, z));
+            *to = x.wrapping_add(sum.rotate_left(turn));
+        }
+        after
     };
     let a = step(a, b, c, d, w1, k1, s1);
     let d = step(d, a, b, c, w2, k2, s2);
@@ -83,7 +130,7 @@ fn four(
 
 #[cfg(test)]
 mod tests {
-    use super::digest;
+    use super::{LANES, digest, digests};
 
     #[test]
     fn the_test_suite_of_the_rfc_passes() {
@@ -97,6 +144,17 @@ mod tests {
             ),
         ] {
             assert_eq!(u128::from_be_bytes(digest(text.as_bytes())), number, "{text}");
+        }
+    }
+
+    #[test]
+    fn messages_hashed_at_a_time_have_the_digests_of_each() {
+        let bytes: Vec<u8> = (0..=255_u8).cycle().take(3000).collect();
+        for lengths in
+            [[0; LANES], [700; LANES], [0, 1, 55, 56, 64, 119, 128, 2999], [640, 700, 703, 704, 705, 767, 768, 3000]]
+        {
+            let messages = lengths.map(|length| bytes.get(..length).unwrap_or_default());
+            assert_eq!(digests(messages), messages.map(digest), "{lengths:?}");
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::records::{Base64, Record};
 
 /// How the data of a KPL aggregate begins.
-const MAGIC: &[u8] = b"\xf3\x89\x9a\xc2";
+pub const MAGIC: &[u8] = b"\xf3\x89\x9a\xc2";
 
 /// The columns, but for the data. Widths are in bytes.
 #[derive(Debug, Default, PartialEq)]
@@ -39,11 +39,11 @@ pub fn pack<'a>(records: &[Record<'a>]) -> Option<Packed<'a>> {
         if record.encryption_type != packed.encryption_type {
             return None;
         }
-        packed.numbers.extend_from_slice(record.sequence_number.as_bytes());
+        packed.numbers.extend_from_slice(record.sequence_number);
         packed.number_widths.push(i32::try_from(record.sequence_number.len()).ok()?);
         packed.arrivals.push(record.arrival);
         packed.data_widths.push(i32::try_from(length).ok()?);
-        packed.keys.extend_from_slice(key.as_bytes());
+        packed.keys.extend_from_slice(key);
         packed.key_widths.push(i32::try_from(key.len()).ok()?);
         packed.data_length = packed.data_length.checked_add(length)?;
     }
@@ -72,7 +72,13 @@ mod tests {
     use crate::records::{Base64, Record};
 
     fn record<'a>(data: &'a [u8], key: Option<&'a str>, encryption_type: Option<&'a str>) -> Record<'a> {
-        Record { sequence_number: "17", arrival: 1.5, data, partition_key: key.map(Into::into), encryption_type }
+        Record {
+            sequence_number: b"17",
+            arrival: 1.5,
+            data,
+            partition_key: key.map(|key| key.as_bytes().into()),
+            encryption_type,
+        }
     }
 
     #[test]

@@ -10,26 +10,29 @@ use crate::json::Cursor;
 /// The maximum number of digits of a sequence number (AWS: `SequenceNumber`, pattern).
 const MAX_SEQUENCE_DIGITS: usize = 129;
 
-/// The members of a record, and how they begin if no white space is around them.
-const NAMES: [(&str, &[u8]); 5] = [
-    ("ApproximateArrivalTimestamp", b"\"ApproximateArrivalTimestamp\":"),
-    ("Data", b"\"Data\":"),
-    ("PartitionKey", b"\"PartitionKey\":"),
-    ("SequenceNumber", b"\"SequenceNumber\":"),
-    ("EncryptionType", b"\"EncryptionType\":"),
-];
+/// Returns the member of a record whose name has this first letter, and how it begins if no white space is around it.
+fn usual_name(first: u8) -> Option<(&'static str, &'static [u8])> {
+    match first {
+        b'A' => Some(("ApproximateArrivalTimestamp", b"\"ApproximateArrivalTimestamp\":")),
+        b'D' => Some(("Data", b"\"Data\":")),
+        b'P' => Some(("PartitionKey", b"\"PartitionKey\":")),
+        b'S' => Some(("SequenceNumber", b"\"SequenceNumber\":")),
+        b'E' => Some(("EncryptionType", b"\"EncryptionType\":")),
+        _ => None,
+    }
+}
 
 /// A record as it is on the wire. `data` is base64 that nobody has looked at.
 #[derive(Debug, PartialEq)]
 pub struct Record<'a> {
     /// 1 to 129 digits.
-    pub sequence_number: &'a str,
+    pub sequence_number: &'a [u8],
     /// In seconds since the epoch.
     pub arrival: f64,
     /// In base64.
     pub data: &'a [u8],
-    /// None if it is missing or null.
-    pub partition_key: Option<Cow<'a, str>>,
+    /// In UTF-8. None if it is missing or null.
+    pub partition_key: Option<Cow<'a, [u8]>>,
     /// None if it is missing or null.
     pub encryption_type: Option<&'a str>,
 }
@@ -121,8 +124,9 @@ fn record<'a>(cursor: &mut Cursor<'a>) -> Option<Record<'a>> {
 
 /// Takes the name of a member and the colon after it.
 fn name<'a>(cursor: &mut Cursor<'a>) -> Option<&'a str> {
-    let usual = NAMES.iter().find(|(_, quoted)| cursor.has_name(quoted));
-    if let Some((name, _)) = usual {
+    if let Some((name, quoted)) = cursor.0.get(1).and_then(|first| usual_name(*first))
+        && cursor.has_name(quoted)
+    {
         return Some(name);
     }
     let name = cursor.ascii()?;
@@ -183,7 +187,7 @@ mod tests {
             found.before == br#"{"A":{"x":["}\"",1]}, "Records" : "#
                 && found.after == br#" , "B":null} "#
                 && found.records.len() == 2
-                && found.records.iter().all(|each| each.sequence_number == "17" && each.data == b"AAE=")
+                && found.records.iter().all(|each| each.sequence_number == b"17" && each.data == b"AAE=")
         }));
     }
 
@@ -226,7 +230,7 @@ mod tests {
     fn keys_are_unescaped() {
         let json = format!(r#"{{"Records":[{}]}}"#, RECORD.replace("\"k\"", r#""a\"\\\/\n\u00e9\ud83d\ude00é""#));
         let key = split(json.as_bytes()).and_then(|found| found.records.into_iter().next()?.partition_key);
-        assert_eq!(key.as_deref(), Some("a\"\\/\né😀é"));
+        assert_eq!(key.as_deref(), Some("a\"\\/\né😀é".as_bytes()));
     }
 
     #[test]

@@ -11,7 +11,7 @@ from tests.packing import packed_columns
 
 EVENT = {":message-type": "event", ":event-type": "SubscribeToShardEvent"}
 RECORD = b'{"SequenceNumber":"17","ApproximateArrivalTimestamp":1.5,"Data":"AAE="}'
-COLUMNS = (["17"], [1.5], [b"\0\1"], [None], [None])
+RECORDS = (Record("17", 1.5, b"\0\1"),)
 
 
 def body(rest=b'"ContinuationSequenceNumber":"17"', records=RECORD):
@@ -48,7 +48,7 @@ def received(decoder, data, size):
 @pytest.mark.parametrize("size", [1, 7, 10_000])
 def test_the_step_reads_each_event_after_the_first_with_the_same_headers(size):
     first, second = encode(EVENT, body()), encode(EVENT, body(b'"ContinuationSequenceNumber":"18"'))
-    step = FakeStep((*COLUMNS, body(b'"ContinuationSequenceNumber":"18"', b"")))
+    step = FakeStep((RECORDS, body(b'"ContinuationSequenceNumber":"18"', b"")))
     events = received(EventDecoder(step, 0), first + second, size)
     assert [frame for frame, _ in step.asked] == [second]
     assert events == received(EventDecoder(None), first + second, size)
@@ -57,7 +57,7 @@ def test_the_step_reads_each_event_after_the_first_with_the_same_headers(size):
 
 def test_records_are_packed_for_who_asks():
     rest = body(records=b"")
-    step = FakeStep((*COLUMNS, rest), (*packed_columns([Record("17", 1.5, b"\0\1")]), rest))
+    step = FakeStep((RECORDS, rest), (*packed_columns([Record("17", 1.5, b"\0\1")]), rest))
     frames = encode(EVENT, body()) * 3
     events = received(EventDecoder(step, 0, packs=True), frames, len(frames))
     assert [packed(event.records) is not None for event, _ in events] == [False, True, True]
@@ -69,7 +69,7 @@ def test_records_are_packed_for_who_asks():
 
 
 def test_after_an_aggregate_the_step_packs_no_more():
-    step = FakeStep((*COLUMNS, body(records=b"")))
+    step = FakeStep((RECORDS, body(records=b"")))
     frames = encode(EVENT, body()) * 4
     assert received(EventDecoder(step, 0, packs=True), frames, len(frames)) == received(
         EventDecoder(None), frames, len(frames)
@@ -86,7 +86,7 @@ def test_what_the_step_leaves_the_python_step_reads():
 
 def test_what_is_wrong_besides_the_records_is_reported_by_the_python_step():
     frame = encode(EVENT, body())
-    decoder = EventDecoder(FakeStep((*COLUMNS, b'{"Records":[],"MillisBehindLatest":"no"}')), 0)
+    decoder = EventDecoder(FakeStep((RECORDS, b'{"Records":[],"MillisBehindLatest":"no"}')), 0)
     decoder.receive_data(frame)
     decoder.next_event()
     decoder.receive_data(encode(EVENT, body(b'"ContinuationSequenceNumber":7')))
@@ -95,7 +95,7 @@ def test_what_is_wrong_besides_the_records_is_reported_by_the_python_step():
 
 
 def test_rule_r2_holds_for_what_the_step_read():
-    decoder = EventDecoder(FakeStep((*COLUMNS, body(b'"New":1', b""))), 0)
+    decoder = EventDecoder(FakeStep((RECORDS, body(b'"New":1', b""))), 0)
     decoder.receive_data(encode(EVENT, body()) * 2)
     decoder.next_event()
     with pytest.raises(EventError, match="neither a continuation nor child shards"):

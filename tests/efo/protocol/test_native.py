@@ -15,10 +15,10 @@ from tests.paths import ROOT
 def installed(monkeypatch):
     """Install a module efo_native of this version."""
 
-    def install(found):
+    def install(found, step=lambda _record: object()):
         module = ModuleType("efo_native")
         module.__version__ = found
-        module.Step = object
+        module.Step = step
         monkeypatch.setitem(sys.modules, "efo_native", module)
 
     monkeypatch.delenv("EFO_NATIVE", raising=False)
@@ -38,6 +38,16 @@ def test_another_version_is_not_used_and_has_a_remedy(installed):
     assert (decoder.step, decoder.name) == (None, "python")
     assert decoder.detail == f"python: efo-native 0.0.9 is installed, and this efo needs {native.VERSION}"
     assert decoder.remedy == f"install efo-native {native.VERSION}, or remove it"
+
+
+def test_one_that_cannot_make_records_is_not_used(installed):
+    def refuse(_record):
+        raise TypeError("the class of records is laid out in another way")
+
+    installed(native.VERSION, refuse)
+    decoder = native._load()
+    assert (decoder.step, decoder.remedy) == (None, "")
+    assert decoder.detail == "python: this version of msgspec makes records in a way that efo-native does not know"
 
 
 def test_a_variable_turns_it_off(installed, monkeypatch):

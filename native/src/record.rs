@@ -1,0 +1,128 @@
+//! `efo.model.Record` objects, made without a call of Python for each: this file has the unsafe code.
+//!
+//! A call with five arguments takes 60 ns, several times as long as what is here. The stable ABI has no vector call for
+//! Python 3.11, and no safe way to fill the slots of an object whose class is frozen. So the slots are found once, by the
+//! class's own table of members (PEP 384: `Py_tp_members`), and a class that is made otherwise is refused.
+
+use std::ffi::CStr;
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyTuple, PyType};
+
+/// The fields of a record, in their order.
+const FIELDS: [&CStr; 8] = [
+    c"sequence_number",
+    c"approximate_arrival_timestamp",
+    c"data",
+    c"partition_key",
+    c"encryption_type",
+    c"sub_sequence_number",
+    c"explicit_hash_key",
+    c"tags",
+];
+/// The type of a member that is an object, and whose absence is an `AttributeError` (`Py_T_OBJECT_EX`).
+const OBJECT_EX: i32 = ffi::Py_T_OBJECT_EX;
+/// Flag of a class whose objects the garbage collector follows (`Py_TPFLAGS_HAVE_GC`).
+const HAVE_GC: u64 = 1 << 14;
+
+/// The values of a record, in the order of its fields.
+pub type Values<'py> = [Bound<'py, PyAny>; 8];
+
+/// The class `Record`, and where its objects have their fields: bytes from the start of an object.
+pub struct RecordClass {
+    class: Py<PyType>,
+    offsets: [usize; 8],
+    /// Of fields that have one.
+    zero: Py<PyAny>,
+    no_tags: Py<PyAny>,
+}
+
+impl RecordClass {
+    /// Raises `TypeError` if the objects of the class are not laid out as those of a msgspec struct without GC.
+    pub fn new(class: &Bound<'_, PyType>) -> PyResult<Self> {
+        let py = class.py();
+        let unusual = || PyTypeError::new_err("the class of records is laid out in another way");
+        let size: usize = class.getattr("__basicsize__")?.extract()?;
+        let is_fixed = class.getattr("__itemsize__")?.extract::<usize>()? == 0;
+        let is_followed = class.getattr("__flags__")?.extract::<u64>()? & HAVE_GC != 0;
+        let slots = members(class);
+        let mut offsets = [0; 8];
+        for (offset, field) in offsets.iter_mut().zip(FIELDS) {
+            let (_, found) = slots.iter().find(|(name, _)| name == field.to_bytes()).ok_or_else(unusual)?;
+            *offset = *found;
+        }
+        let fits = |offset: &usize| {
+            let end = offset.checked_add(size_of::<*mut ffi::PyObject>());
+            *offset >= size_of::<ffi::PyObject>() && offset.is_multiple_of(align_of::<usize>()) && end <= Some(size)
+        };
+        // An object is its header and its fields: nothing of it remains to be filled.
+        let is_full = size == size_of::<ffi::PyObject>().saturating_add(size_of_val(&offsets));
+        if !is_full || is_followed || !is_fixed || !offsets.iter().all(fits) {
+            return Err(unusual());
+        }
+        let zero = 0_i64.into_pyobject(py)?.into_any().unbind();
+        Ok(Self { class: class.clone().unbind(), offsets, zero, no_tags: PyTuple::empty(py).into_any().unbind() })
+    }
+
+    /// Returns the values of a Kinesis record: of these five, and the defaults of the others.
+    pub fn plain<'py>(&self, py: Python<'py>, values: [Bound<'py, PyAny>; 5]) -> Values<'py> {
+        let [number, arrival, data, key, kind] = values;
+        let (zero, no_tags) = (self.zero.bind(py).clone(), self.no_tags.bind(py).clone());
+        [number, arrival, data, key, kind, zero, py.None().into_bound(py), no_tags]
+    }
+
+    /// Makes a record of values that have the types of its fields.
+    pub fn make<'py>(&self, py: Python<'py>, values: Values<'py>) -> PyResult<Bound<'py, PyAny>> {
+        // SAFETY: the class is a class. What is returned is a new object of it with zeros in all slots, or an error.
+        #[allow(unsafe_code)]
+        let made = unsafe {
+            let class = self.class.as_ptr().cast();
+            Bound::from_owned_ptr_or_err(py, ffi::PyType_GenericAlloc(class, 0))?
+        };
+        for (offset, value) in self.offsets.into_iter().zip(values) {
+            // SAFETY: at this offset, `new` has found a slot for an object. It is empty, nobody else has the object yet,
+            // and the slot owns what is put there.
+            #[allow(unsafe_code)]
+            unsafe {
+                made.as_ptr().byte_add(offset).cast::<*mut ffi::PyObject>().write(value.into_ptr());
+            }
+        }
+        Ok(made)
+    }
+
+    /// Returns the data of an object, if it is a record of this class itself.
+    pub fn data<'py>(&self, record: &Bound<'py, PyAny>) -> Option<Bound<'py, PyBytes>> {
+        if !record.get_type().is(&self.class) {
+            return None;
+        }
+        let [_, _, offset, ..] = self.offsets;
+        // SAFETY: at this offset, objects of this class have a slot, which is empty or owns an object.
+        #[allow(unsafe_code)]
+        let data = unsafe {
+            let slot = record.as_ptr().byte_add(offset).cast::<*mut ffi::PyObject>();
+            Bound::from_borrowed_ptr_or_opt(record.py(), *slot)
+        };
+        data?.cast_into().ok()
+    }
+}
+
+/// Returns the names and offsets of the members of a class that are objects.
+fn members(class: &Bound<'_, PyType>) -> Vec<(Vec<u8>, usize)> {
+    let mut found = Vec::new();
+    // SAFETY: a class that a class statement has made has a table of members, which ends with a nameless one, and it lives
+    // as long as the class. That of another class is a null pointer.
+    #[allow(unsafe_code)]
+    unsafe {
+        let mut member = ffi::PyType_GetSlot(class.as_type_ptr(), ffi::Py_tp_members).cast::<ffi::PyMemberDef>();
+        while !member.is_null() && !(*member).name.is_null() {
+            if (*member).type_code == OBJECT_EX {
+                let offset = usize::try_from((*member).offset).unwrap_or_default();
+                found.push((CStr::from_ptr((*member).name).to_bytes().to_vec(), offset));
+            }
+            member = member.add(1);
+        }
+    }
+    found
+}
