@@ -77,7 +77,7 @@ cluster-install: $(CLUSTER)/.ready
 dynamodb-local: $(DYNAMODB_LOCAL)/.ready
 ministack: $(MINISTACK)/.ready
 # amazon_kclpy only where Java and Maven are.
-peers-install: $(READY) $(PEERS)/.ready $(if $(shell command -v mvn),$(DYNAMODB_LOCAL)/.ready $(KCLPY)/.ready)
+peers-install: $(READY) $(PEERS)/.ready $(KCL_RS)/.ready $(if $(shell command -v mvn),$(DYNAMODB_LOCAL)/.ready $(KCLPY)/.ready)
 third-party-servers-install: $(READY)
 	@$(BIN)/python -m proofs.interop.servers --install $(ARGS)
 

@@ -1,4 +1,4 @@
-"""`make native`: build efo-native and install it beside efo. Without cargo it says so, and efo goes on without it."""
+"""`make native`: build efo-native, check its ABI, and install it beside efo. Without cargo it says so."""
 
 from __future__ import annotations
 
@@ -31,11 +31,31 @@ def main() -> int:
     environment = {"CARGO_TARGET_DIR": str(ROOT / "build/native-target"), "PYO3_PYTHON": sys.executable, **os.environ}
     subprocess.run([*map(str, command), "-m", str(MANIFEST)], check=True, cwd=ROOT, env=environment)
     (wheel,) = BUILD.glob("*.whl")
+    # That it calls nothing but the stable ABI of the Python that its name says.
+    subprocess.run([str(TOOLS / "native/bin/abi3audit"), "--strict", str(wheel)], check=True, cwd=ROOT)
     for python in (Path(sys.executable), TOOLS / "fuzz/bin/python"):
         if python.exists():
             install = ["pip", "install", "--quiet", "--reinstall", "--no-deps", "--python", str(python), str(wheel)]
             subprocess.run([str(TOOLS / "uv/bin/uv"), *install], check=True, cwd=ROOT)
     return subprocess.run([sys.executable, "-c", _CHECK], check=False, cwd=ROOT).returncode
+
+
+def passes_with_sanitizer() -> bool | None:
+    """Run the parser's tests, 100,000 mutated inputs among them, with the address sanitizer. None without cargo.
+
+    A stable compiler has it, too, if it may use what is not stable yet.
+    """
+    cargo = shutil.which("cargo")
+    if cargo is None:
+        return None
+    reported = subprocess.run([cargo, "-vV"], check=True, capture_output=True, text=True).stdout
+    host = re.search(r"^host: (\S+)$", reported, re.MULTILINE)
+    assert host is not None  # noqa: S101 - cargo prints it
+    variables = {"RUSTC_BOOTSTRAP": "1", "RUSTFLAGS": "-Zsanitizer=address"}
+    environment = {"CARGO_TARGET_DIR": str(ROOT / "build/native-target"), **os.environ, **variables}
+    command = [cargo, "test", "--quiet", "--locked", "-p", "efo-parser", "--target", host[1]]
+    command += ["--manifest-path", str(MANIFEST)]
+    return subprocess.run(command, check=False, cwd=ROOT, env=environment).returncode == 0
 
 
 def write_lock(cargo: str) -> None:

@@ -1,5 +1,7 @@
 """`make native-parity`: both steps read the same inputs; tests pass, and worlds tell one story, with either.
 
+The parser's own tests run with the address sanitizer.
+
 Prints, last, one JSON object. Exit status: 0 if nothing differed, 1 if something did, 69 if efo-native is not there.
 """
 
@@ -18,6 +20,7 @@ from typing import Final
 
 from efo.protocol.native import DECODER
 from proofs.fuzz import aggregates, events
+from proofs.native.build import passes_with_sanitizer
 from proofs.native.cases import cases
 from proofs.native.compare import AGGREGATE, EVENT, PAGE, CountedStep, compare
 from proofs.paths import ROOT
@@ -59,6 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if differences <= _MAX_SHOWN:
                 print(f"case: {error}")
     failed = [] if options.no_suite else [step for step in _STEPS if not _passes(step)]
+    sanitized = None if options.no_suite else passes_with_sanitizer()
     stories = [_stories(step, options.worlds) for step in _STEPS]
     changed = [seed for seed, reported in enumerate(zip(*stories, strict=True)) if len({*reported}) > 1]
     result = {
@@ -67,12 +71,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "read_by_native": counted.read,
         "left_to_python": counted.asked - counted.read,
         "suites_failed": failed,
+        "address_sanitizer_passed": sanitized,
         "worlds": options.worlds,
         "worlds_with_other_stories": changed,
         "unsafe_blocks": unsafe_blocks(),
     }
     print(json.dumps(result))
-    return 1 if differences or failed or changed else 0
+    return 1 if differences or failed or changed or sanitized is False else 0
 
 
 def seeds() -> Iterator[bytes]:

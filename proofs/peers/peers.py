@@ -16,6 +16,8 @@ WORK: Final = TOOLS / "peers"
 """The directory in which everything is built, so that the source tree stays clean."""
 PYTHON: Final = WORK / "python-venv" / "bin" / "python"
 """A separate environment, so that efo's dependencies do not constrain those of the peers. The Makefile creates it."""
+KCL_RS: Final = TOOLS / "multilang" / "python"
+"""The unpacked package. The Makefile creates it."""
 KCLPY: Final = WORK / "kclpy"
 """The unpacked package, and its jars. The Makefile creates it."""
 
@@ -104,9 +106,9 @@ def _python(name: str, version: str, program: str, **others: str) -> Peer:
     return Peer(name, version, "python", (str(PYTHON), program), build=build, needs=(str(PYTHON),), cannot=cannot)
 
 
-def _efo(name: str, variant: str, *, leases: bool) -> Peer:
+def _efo(name: str, variant: str, *, leases: bool, variables: Command = ()) -> Peer:
     cannot = {} if leases else {"correctness/kill": "its leases are in memory: see efo"}
-    run = (sys.executable, "efo_program.py", variant)
+    run = (*(("env", *variables) if variables else ()), sys.executable, "efo_program.py", variant)
     build = (_compiled(sys.executable), _compiled(sys.executable, str(ROOT / "efo")))
     return Peer(name, "this checkout", "python", run, build=build, leases=leases, cannot=cannot)
 
@@ -139,6 +141,7 @@ def _go(name: str, version: str, program: str, **others: str | bool) -> Peer:
 
 PEERS: Final = (
     _efo("efo", "full", leases=True),
+    _efo("efo-python", "full", leases=True, variables=("EFO_NATIVE=0",)),
     _efo("efo-bare", "bare", leases=False),
     _python("boto3", "boto3 1.43.117", "boto3_program.py"),
     _java("crt"),
@@ -176,6 +179,15 @@ PEERS: Final = (
         warm=30.0,
         leases=True,
         cannot={"idle/1000": "amazon_kclpy 3.1.3 runs one Python process for each shard"},
+    ),
+    Peer(
+        name="kcl-rs",
+        version="kcl-rs 0.1.4",
+        source="python",
+        run=(str(PYTHON), "kcl_rs_program.py", str(KCL_RS)),
+        build=(_compiled(str(PYTHON)),),
+        needs=("java", str(PYTHON), str(KCL_RS / ".ready"), _LEASE_TABLE),
+        leases=True,
     ),
 )
 BASE: Final = "efo"

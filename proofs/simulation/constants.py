@@ -105,7 +105,10 @@ FIXED: Final[Mapping[str, tuple[str, ...]]] = {
         "efo.consumer.shard_sync.MARGIN",
     ),
     "no world ends by itself: `make forms` does": ("efo.protocol.until.SLACK",),
-    "both steps read the same: `make native-parity`": ("efo.protocol.event_decoder.SMALL",),
+    "both steps read the same: `make native-parity`": (
+        "efo.protocol.event_decoder.SMALL",
+        "efo.protocol.deaggregation._TOGETHER",
+    ),
     "R6: the limits of AWS, and the turns of renewals": (
         "efo.protocol.pacing.SHARD_INTERVAL",
         "efo.protocol.pacing.TAKE_OVER_AFTER",

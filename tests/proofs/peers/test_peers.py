@@ -76,7 +76,7 @@ def test_maven_versions_are_pinned(pom):
 def test_the_versions_in_the_table_are_those_that_are_installed():
     pins = "\n".join(
         [Path(PROGRAMS, file).read_text() for file in ("go/go.mod", "java/pom.xml")]
-        + [(ROOT / "requirements" / lock).read_text() for lock in ("peers.txt", "peers-kclpy.txt")]
+        + [(ROOT / "requirements" / lock).read_text() for lock in ("peers.txt", "peers-kclpy.txt", "kcl-rs.txt")]
     )
     for peer in PEERS:
         for version in re.findall(r"v?\d+\.\d+\.\d+\S*\b", peer.version):
