@@ -32,7 +32,9 @@ demo: $(READY) ## Run everything on this machine and compare output with input (
 # `make docs` and `make proofs-test` run.
 # Two processes per core, since many tests wait for servers, brokers and Spark. The order is that of tests/conftest.py.
 WORKERS ?= $(shell echo $$((2 * $$(nproc))))
-PYTEST := $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
+# With bytecode, whatever the environment says: without it each of the hundreds of processes that tests start compiles
+# all that it imports, for seconds.
+PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 test: $(READY) ## Run all tests of the code (ARGS="tests/efo_service -k config" for some)
 	@$(PYTEST) -m "not page and not runner" $(ARGS)
 

@@ -83,7 +83,7 @@ async def test_a_polled_idle_shard_keeps_its_checkpoint_and_a_restart_repeats_no
         fake.create_stream(STREAM)
         reading = Reading(fake)
         _, number = fake.put(STREAM, "k", b"0")
-        await reading.run(POLLING, 3600)
+        await reading.run(POLLING, 600)
         assert await reading.checkpoint() == Checkpoint(number)
         fake.put(STREAM, "k", b"1")
         await reading.run(POLLING, 10)
