@@ -89,7 +89,7 @@ def _log(directory: Path) -> Iterator[str | None]:
         position = Checkpoint(headers["kinesis.sequence"], int(headers["kinesis.sub_sequence"])) if rows else None
         yield _same(f"the position of partition {partition.partition}", (writer.position, writer.end), (position, last))
         writer.close()
-    LogMaintenance(root, STREAM, RetentionRules(), grace=0).run(2e9)
+    LogMaintenance(DiskFiles(root, grace=0), STREAM, RetentionRules()).run(2e9)
     exported = [*export(ReadableLog(DiskFiles(root)), STREAM, encoding="base64")]
     yield _same("the export after maintenance", len(exported), len(expected))
     readers = [(reader.name, reader.lag, reader.committed_at) for reader in before.readers]

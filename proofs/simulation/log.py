@@ -110,15 +110,10 @@ class WorkerLog:
         self._process = process
         self._crash = crash
         self._view = DiskView(log.disk, self._report)
-        self.sink = LogSink(
-            DiskFiles(self._view.root),
-            TOPIC,
-            clock=log.clock,
-            lock_timeout=lock_timeout,
-            run_blocking=self._run_blocking,
-        )
+        files = DiskFiles(self._view.root, grace=log.plan.grace)
+        self.sink = LogSink(files, TOPIC, clock=log.clock, lock_timeout=lock_timeout, run_blocking=self._run_blocking)
         rules = RetentionRules(seconds=log.plan.retention)
-        self._maintenance = LogMaintenance(self._view.root, TOPIC, rules, grace=log.plan.grace, fan_in=log.plan.fan_in)
+        self._maintenance = LogMaintenance(files, TOPIC, rules, fan_in=log.plan.fan_in)
 
     async def _run_blocking(self, work: Callable[[], T]) -> T:
         """Run work on files, as a thread would: it cannot be cancelled once it has begun."""

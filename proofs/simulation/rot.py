@@ -100,7 +100,7 @@ class RottingLog:
             writer.close()
 
     def _maintain(self) -> None:
-        LogMaintenance(self.root, TOPIC, RetentionRules(), grace=5.0, fan_in=2).run(NOW)
+        LogMaintenance(DiskFiles(self.root, grace=5.0), TOPIC, RetentionRules(), fan_in=2).run(NOW)
 
     def _partitions(self) -> dict[str, int]:
         return dict(read_catalog(DiskFiles(self.root), TOPIC).partitions)

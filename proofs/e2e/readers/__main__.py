@@ -106,7 +106,7 @@ def _growing(root: Path) -> Iterator[list[int]]:
             ends[number] = offsets.stop
 
     def run() -> None:
-        maintenance = LogMaintenance(root, _TOPIC, RetentionRules(), grace=0.0, fan_in=4)
+        maintenance = LogMaintenance(DiskFiles(root, grace=0.0), _TOPIC, RetentionRules(), fan_in=4)
         try:
             while not is_over.wait(0.002):
                 grow()

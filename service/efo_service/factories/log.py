@@ -18,6 +18,7 @@ from efo_service.config.relay import RelaySettings
 from efo_service.config.settings import Settings
 from efo_service.log.consistency import check_topic
 from efo_service.log.disk import DiskFiles
+from efo_service.log.files import LogFiles
 from efo_service.log.maintenance import LogMaintenance, MaintenanceReport
 from efo_service.log.retention import RetentionRules
 from efo_service.log.sink import LOCK_TIMEOUT, LogSink
@@ -50,26 +51,10 @@ async def open_log(
         raise TypeError(f"{root} is not a directory")
     files = DiskFiles(root)
     await trio.to_thread.run_sync(check_topic, files, topic)
-    maintenance = LogMaintenance(root, topic, retention_rules(settings.relay))
-
-    state = LogState(str(root / topic), topic, retention_rules(settings.relay))
-    state.measure(meters)
-
-    def run_pass(check_cancelled: Callable[[], object]) -> MaintenanceReport | None:
-        with suppress(OSError):  # the directory does not exist yet
-            state.measured(disk_of(root), time.time())
-        return maintenance.run(time.time(), check_cancelled)
-
-    async with maintained(run_pass, state, topic, settings.relay.maintenance_interval):
+    async with maintained(files, topic, settings.relay, meters, disk=root) as state:
         sink = LogSink(files, topic, lock_timeout=lock_timeout, extract=extract)
         retries = replace(RETRIES, seconds=settings.relay.longest_retry)
         yield Destination(sink, retries, reports, problems=state.problems)
-
-
-def retention_rules(relay: RelaySettings) -> RetentionRules:
-    """Return when the log's segments expire."""
-    hours = relay.retention_hours
-    return RetentionRules(None if hours is None else hours * 3600, relay.retention_bytes)
 
 
 _COUNTS: Final = ("parts", "compacted", "expired", "freed", "held_back", "size", "segments")
@@ -79,15 +64,29 @@ Pass = Callable[[Callable[[], object]], MaintenanceReport | None]
 
 
 @asynccontextmanager
-async def maintained(run_pass: Pass, state: LogState, topic: str, seconds: float) -> AsyncIterator[None]:
+async def maintained(
+    files: LogFiles, topic: str, relay: RelaySettings, meters: MeterProvider, *, disk: Path | None = None
+) -> AsyncIterator[LogState]:
     """Run maintenance of a topic of the log for the duration of the context: compaction and retention.
 
-    `state`: gets what each pass finds.
+    It yields what the passes find, which `meters` get too. `disk`: whose space is looked at.
     """
+    hours = relay.retention_hours
+    rules = RetentionRules(None if hours is None else hours * 3600, relay.retention_bytes)
+    maintenance = LogMaintenance(files, topic, rules)
+    state = LogState(f"{files.name}/{topic}", topic, rules)
+    state.measure(meters)
+
+    def run_pass(check_cancelled: Callable[[], object]) -> MaintenanceReport | None:
+        if disk is not None:
+            with suppress(OSError):  # the directory does not exist yet
+                state.measured(disk_of(disk), time.time())
+        return maintenance.run(time.time(), check_cancelled)
+
     with collapse_groups():
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_maintain, run_pass, state, topic, seconds)
-            yield
+            nursery.start_soon(_maintain, run_pass, state, topic, relay.maintenance_interval)
+            yield state
             nursery.cancel_scope.cancel()
 
 

@@ -13,14 +13,12 @@ import trio
 from opentelemetry.metrics import MeterProvider
 
 from efo_service.config.settings import Settings
-from efo_service.factories.log import maintained, retention_rules
+from efo_service.factories.log import maintained
 from efo_service.log.catalog import check_topic_name
 from efo_service.log.consistency import check_topic
 from efo_service.log.objects import keys
 from efo_service.log.objects.files import ObjectFiles
-from efo_service.log.objects.maintenance import ObjectLogMaintenance
 from efo_service.log.sink import LogSink
-from efo_service.log.state import LogState
 from efo_service.object_store.measured import MeasuredStore
 from efo_service.object_store.probe import StoreProbe, probe
 from efo_service.object_store.remote import open_store
@@ -64,10 +62,7 @@ async def open_object_log(
             message=f"the bucket of {url} is versioned: what compaction and retention remove stays, and costs, until a"
             " lifecycle rule of the bucket expires noncurrent versions (docs/log.md)",
         )
-    maintenance = ObjectLogMaintenance(store, topic, retention_rules(settings.relay))
-    state = LogState(f"{url}/{topic}", topic, retention_rules(settings.relay))
-    state.measure(meter_provider)
-    async with maintained(maintenance.run, state, topic, settings.relay.maintenance_interval):
+    async with maintained(files, topic, settings.relay, meter_provider) as state:
         sink = LogSink(files, topic, extract=extract)
         yield Destination(sink, retries, reports, problems=state.problems)
 

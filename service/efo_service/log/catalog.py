@@ -249,12 +249,17 @@ def _with_partitions(catalog: Catalog, shard_ids: Sequence[str], existing: Itera
 
 def topics(files: LogFiles) -> list[str]:
     """Return the names of all topics of a log."""
-    return [name for name in _folders(files) if files.exists(_document(name))]
+    return [name for name in _folders(files) if is_topic(files, name)]
+
+
+def is_topic(files: LogFiles, topic: str) -> bool:
+    """Return whether a log has a topic. Raises ConfigurationError if its name is invalid."""
+    return files.exists(_document(topic))
 
 
 def uncatalogued_topics(files: LogFiles) -> list[str]:
     """Return the names of what has partitions, but no catalog."""
-    return [name for name in _folders(files) if not files.exists(_document(name)) and partition_names(files, name)]
+    return [name for name in _folders(files) if not is_topic(files, name) and partition_names(files, name)]
 
 
 def _folders(files: LogFiles) -> list[str]:

@@ -22,7 +22,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from efo_service.log.segments import Origin, Segment, SizedSegment, read_segment, segment_content, write_segment
+from efo_service.log.files import SizedSegment
+from efo_service.log.segments import Origin, Segment, read_segment, segment_content, write_segment
 from efo_service.relay.errors import LogOwnerError, SegmentGoneError, SinkError, os_errors
 
 KIB: Final = 1024
@@ -117,7 +118,7 @@ def _tier(run: Iterable[SizedSegment], lower: int, upper: int, fan_in: int) -> I
 class _Parts:
     """The right to write a compacted segment: held while the maintenance lock is held and all parts exist."""
 
-    parts: list[Segment]
+    parts: Sequence[Segment]
 
     @property
     def temporary(self) -> Path:
@@ -132,7 +133,7 @@ class _Parts:
         return SegmentGoneError(f"{self.temporary} was removed: does another process compact?")
 
 
-def compact(parts: list[Segment]) -> Segment:
+def compact(parts: Sequence[Segment]) -> Segment:
     """Write one compressed segment of these neighbours, with every byte of them checked. The parts stay.
 
     The segment of a single part has the same offsets: which of the two is read does not matter, as they hold the same.

@@ -15,7 +15,8 @@ from functools import partial
 from pathlib import Path
 
 from efo_service.log.catalog import check_topic_name
-from efo_service.log.disk_partition import DiskPartition, lock_for_writing
+from efo_service.log.compaction import COMPACTED_BYTES
+from efo_service.log.disk_partition import GRACE_SECONDS, DiskPartition, lock_for_writing
 from efo_service.log.fencing import removed_on_error
 from efo_service.log.files import Fields, Owner
 from efo_service.log.segments import has_segments, last_segment, read_origin
@@ -26,10 +27,14 @@ from efo_service.relay.storage import lock, names, sync, sync_directory
 
 @dataclass(frozen=True)
 class DiskFiles:
-    """A log in a directory; implements LogFiles. `mapped`: map segments into memory, see `read_segment`."""
+    """A log in a directory; implements LogFiles.
+
+    `mapped`: map segments into memory, see `read_segment`. `grace`: see GRACE_SECONDS.
+    """
 
     root: Path
     mapped: bool = False
+    grace: float = GRACE_SECONDS
 
     @property
     def name(self) -> str:
@@ -125,7 +130,7 @@ class DiskFiles:
 
     def partition(self, topic: str, number: int, owner: Owner) -> DiskPartition:
         """Return a partition."""
-        return DiskPartition(self.root / topic / str(number), number, owner, self.mapped)
+        return DiskPartition(self.root / topic / str(number), number, owner, self.mapped, self.grace)
 
     def uncatalogued(self, topic: str, folder: str, partitions: Mapping[str, int]) -> str | None:
         """Return the message for a directory that the catalog does not name, None if it has no segments."""
@@ -165,6 +170,25 @@ class DiskFiles:
                 f"{missing}, nor any other: it is no log, or empty; start the relay that writes it, or check the path"
             )
         return f"{missing}; it has: {others}; start the relay that writes it, or check the name"
+
+    @property
+    def compacted_bytes(self) -> int:
+        """As many as a reader maps in one step."""
+        return COMPACTED_BYTES
+
+    @contextmanager
+    def turn(self, topic: str, now: float) -> Iterator[float | None]:
+        """Hold a lock of the topic."""
+        with os_errors("maintain", self.root / topic):
+            try:
+                held = lock(self.root / topic / "upkeep.lock", wait=False)
+            except BlockingIOError:
+                held = None
+        if held is None:
+            yield None
+        else:
+            with held:
+                yield now
 
     @contextmanager
     def without_writers(self, topic: str, partitions: Iterable[int]) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""A partition on a disk: its segments, to read and to append to.
+"""A partition on a disk: its segments, to read, to append to and to maintain.
 
 A reader needs no lock: what it has listed may be compacted meanwhile, and then it lists again. A writer has the lock
 and the newest epoch of the partition (efo_service.log.fencing), and each of its commits is one rename.
@@ -6,17 +6,18 @@ and the newest epoch of the partition (efo_service.log.fencing), and each of its
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final, NamedTuple
 
 from efo.model import Checkpoint
+from efo_service.log.compaction import compact, covered_parts, put_aside, remove, remove_superseded
 from efo_service.log.fencing import Epoch, begin_epoch, read_epoch
-from efo_service.log.files import Content, ListedFile, Owner, PartitionState
+from efo_service.log.files import Content, ListedFile, Maintained, Owner, PartitionState, SizedSegment
 from efo_service.log.segments import (
     MAX_LISTINGS,
     Origin,
@@ -27,6 +28,7 @@ from efo_service.log.segments import (
     has_segments,
     last_segment,
     list_segments,
+    memory_of,
     read_origin,
     read_parts,
     read_segment,
@@ -49,6 +51,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+GRACE_SECONDS: Final = 60.0
+"""How long superseded segments stay, under a name of their own: on a shared file system, a reader may map one."""
 _NO_EPOCH: Final = (
     "{} has segments, but no valid file epoch, which is older than each of them: a copy was restored in part. Compare"
     " it with the copy; the relay writes the file again when it opens the partition"
@@ -57,12 +61,17 @@ _NO_EPOCH: Final = (
 
 @dataclass(frozen=True, slots=True)
 class DiskPartition:
-    """A partition in a directory; implements PartitionFiles. `mapped`: map segments into memory, see `read_segment`."""
+    """A partition in a directory; implements PartitionFiles. `mapped`, `grace`: see DiskFiles.
+
+    Its newest segment is never touched but by its writer, and superseded ones stay for `grace` seconds.
+    """
 
     directory: Path
     number: int
     owner: Owner
     mapped: bool = False
+    grace: float = GRACE_SECONDS
+    _memory: dict[Segment, int] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def name(self) -> str:
@@ -132,7 +141,7 @@ class DiskPartition:
         return self._state()
 
     def _state(self) -> PartitionState:
-        current, superseded = split_superseded(all_segments(self.directory))
+        current, superseded = self._listed()
         newest = read_origin(current[-1]) if current else None
         return PartitionState(
             partition=self.number,
@@ -150,7 +159,7 @@ class DiskPartition:
 
     def files(self) -> Iterator[ListedFile]:
         """Yield the current segments, then the superseded ones."""
-        current, superseded = split_superseded(all_segments(self.directory))
+        current, superseded = self._listed()
         for segments, is_superseded in ((current, False), (superseded, True)):
             for one in segments:
                 read = partial(self._content, one)
@@ -163,7 +172,7 @@ class DiskPartition:
 
     def findings(self) -> Iterator[str]:
         """Yield segments with the same offsets, and a lost epoch."""
-        current, _ = split_superseded(all_segments(self.directory))
+        current, _ = self._listed()
         for before, after in pairwise(current):
             if after.base < before.end:
                 yield f"{after.path} and {before.path} have the same offsets: one of them was copied here, move it away"
@@ -194,6 +203,56 @@ class DiskPartition:
             held.close()
             raise
         return opened
+
+    # --- maintenance ---------------------------------------------------------------------------------------
+
+    def sweep(self, now: float, check_cancelled: Callable[[], object]) -> tuple[int, int]:
+        """Remove what was compacted `grace` seconds ago. All commits are segments."""
+        del check_cancelled
+        remove_superseded(*self._listed(), before=now - self.grace)
+        return 0, 0
+
+    def maintained(self) -> Maintained:
+        """Return all segments but the newest one, which belongs to the writer."""
+        current, superseded = self._listed()
+        known = dict(self._memory)
+        self._memory.clear()
+        for segment in current[:-1]:
+            self._memory[segment] = known[segment] if segment in known else memory_of(segment)
+        return Maintained(
+            segments=[_sized(segment)._replace(memory=self._memory[segment]) for segment in current[:-1]],
+            kept=sum(_sized(segment).size for segment in (*current[-1:], *superseded)),
+            current=len(current),
+            start=current[0].base if current else 0,
+            end=current[-1].end if current else 0,
+            oldest=current[0] if current else None,
+        )
+
+    def replace(self, parts: Sequence[Segment]) -> bool:
+        """Compact neighbours, and give them the name of superseded ones."""
+        whole = compact(parts)
+        for part in parts:
+            if part != whole:
+                put_aside(part)
+        return True
+
+    def expire(self, segments: Sequence[Segment], check_cancelled: Callable[[], object]) -> bool:
+        """Remove segments, and of each its superseded parts first: without it they would count again."""
+        parts: dict[Segment, list[Segment]] = {}
+        for cover, part in covered_parts(*self._listed()):
+            parts.setdefault(cover, []).append(part)
+        for segment in segments:
+            for one in (*parts.get(segment, ()), segment):
+                remove(one)
+            check_cancelled()
+        return True
+
+    def committed_at(self, segment: Segment) -> float:
+        """Read it from the file's footer."""
+        return read_origin(segment).committed_at
+
+    def _listed(self) -> tuple[list[Segment], list[Segment]]:
+        return split_superseded(all_segments(self.directory))
 
 
 def lock_for_writing(directory: Path, in_use: str) -> IO[bytes]:
@@ -247,6 +306,11 @@ class DiskAppender:
     def close(self) -> None:
         """Unlock the partition."""
         self._lock.close()
+
+
+def _sized(segment: Segment) -> SizedSegment:
+    with os_errors("look at", segment.path):
+        return SizedSegment(segment, segment.path.stat().st_size)
 
 
 def _size(segment: Segment) -> int:

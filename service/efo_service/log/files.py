@@ -9,7 +9,7 @@ an epoch instead.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -23,6 +23,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Fields = Mapping[str, Any]
+
+
+def never() -> None:
+    """Is never cancelled."""
+
+
 Owner = tuple[str, str]
 """The stream and the shard of a partition, by the catalog."""
 
@@ -78,6 +84,45 @@ class ListedFile(NamedTuple):
     end: int | None = None
     size: int = 0
     is_superseded: bool = False
+
+
+class Span(Protocol):
+    """A segment as its partition knows it: the offsets `base` to `end` - 1. Equal ones are the same segment."""
+
+    @property
+    def base(self) -> int: ...  # noqa: D102 - see above
+    @property
+    def end(self) -> int: ...  # noqa: D102 - see above
+    def __hash__(self) -> int: ...
+
+
+class SizedSegment(NamedTuple):
+    """A segment, its bytes, and the bytes of its records in memory, 0 if they are not compressed."""
+
+    segment: Any
+    size: int
+    memory: int = 0
+
+    @property
+    def weight(self) -> int:
+        """How many bytes who reads it needs in memory."""
+        return self.memory or self.size
+
+
+class Maintained(NamedTuple):
+    """A partition as maintenance sees it.
+
+    `segments`: those that may be replaced or expire, in order. `kept`: the bytes of what must stay. `current`: how many
+    segments there are. `oldest`: the first of them. `start`, `end`: the offsets of the oldest record and after the
+    newest one.
+    """
+
+    segments: Sequence[SizedSegment]
+    kept: int
+    current: int
+    start: int
+    end: int
+    oldest: Span | None
 
 
 class Documents(Protocol):
@@ -204,6 +249,34 @@ class PartitionFiles(Protocol):
         """
         ...
 
+    # --- maintenance: only in the turn of this process (LogFiles) ------------------------------------------
+
+    def sweep(self, now: float, check_cancelled: Callable[[], object]) -> tuple[int, int]:
+        """Remove what was replaced and nobody reads any more, and make segments of commits that are none.
+
+        Return how many commits became how many segments. `now`: that of the turn.
+        """
+        ...
+
+    def maintained(self) -> Maintained:
+        """Return what there is."""
+        ...
+
+    def replace(self, parts: Sequence[Any]) -> bool:
+        """Make neighbouring segments one, durably, with every byte checked. Return False if another process was faster.
+
+        Who reads them meanwhile gets their records.
+        """
+        ...
+
+    def expire(self, segments: Sequence[Any], check_cancelled: Callable[[], object]) -> bool:
+        """Remove the oldest segments, in order. Return False if another process was faster."""
+        ...
+
+    def committed_at(self, segment: Any) -> float:
+        """Return when the last record of a segment was committed, in seconds since the epoch."""
+        ...
+
 
 class LogFiles(Documents, Protocol):
     """A log: its documents and its partitions. Its implementations can be pickled, for Spark's executors."""
@@ -253,6 +326,18 @@ class LogFiles(Documents, Protocol):
 
     def no_topic(self, topic: str, known: Callable[[], list[str]]) -> str:
         """Return the message for a topic that does not exist. `known`: returns those that do."""
+        ...
+
+    @property
+    def compacted_bytes(self) -> int:
+        """Segments of this size or more are not compacted again: see `plan_compaction`."""
+        ...
+
+    def turn(self, topic: str, now: float) -> AbstractContextManager[float | None]:
+        """Return a context in which this process maintains a topic. It has the time now, None if another process does.
+
+        `now`: seconds since the epoch, by this process.
+        """
         ...
 
     def without_writers(self, topic: str, partitions: Iterable[int]) -> AbstractContextManager[object]:

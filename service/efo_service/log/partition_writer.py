@@ -15,7 +15,7 @@ from efo.model import Checkpoint, Record
 from efo_service.log.catalog import is_noted, mark_written, partition_of, with_shard
 from efo_service.log.columns.arrow import record_batch
 from efo_service.log.columns.layout import Columns, columns_of
-from efo_service.log.files import Appender, LogFiles
+from efo_service.log.files import Appender, LogFiles, never
 from efo_service.relay.errors import CLOSED, SinkClosedError, SinkError, SinkFullError
 from efo_service.relay.mapping import Extractor, RecordMapping
 from efo_service.relay.record_size import RecordSize
@@ -30,10 +30,6 @@ _ROW: Final = 40
 """Bytes of a row besides key, value, topic and headers: two integers of 8, two of 4 and four offsets of 4."""
 _HEADER: Final = 8
 """Bytes of a header besides its name and value: two offsets of 4."""
-
-
-def never() -> None:
-    """Is never cancelled."""
 
 
 class PartitionWriter:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
-from efo_service.log.segments import Segment, SizedSegment
+from efo_service.log.files import SizedSegment
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class RetentionRules:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A segment that is not the newest of its partition. `committed_at`: its last record's commit, epoch seconds."""
+    """A segment that may expire. `committed_at`: its last record's commit, epoch seconds."""
 
     partition: int
     sized: SizedSegment
@@ -61,7 +61,7 @@ def plan_retention(
 ) -> Retention:
     """Decide what expires. `total`: the topic's bytes. `floors`: by partition, see `reader_offsets.floor`."""
     due: list[Candidate] = []
-    for committed_at, _, _, candidate in sorted(_by_commit_time(candidates)):
+    for committed_at, candidate in sorted(_by_commit_time(candidates), key=lambda one: (one[0], *_place(one[1]))):
         is_old = rules.seconds is not None and committed_at < now - rules.seconds
         is_over_size = rules.size is not None and total > rules.size
         if is_old or is_over_size:
@@ -75,15 +75,19 @@ def plan_retention(
     return Retention(expired, tuple(one for one in due if one not in removable[one.partition]))
 
 
-def _by_commit_time(candidates: Sequence[Candidate]) -> Iterator[tuple[float, int, Segment, Candidate]]:
+def _place(one: Candidate) -> tuple[int, int]:
+    return one.partition, one.sized.segment.base
+
+
+def _by_commit_time(candidates: Sequence[Candidate]) -> Iterator[tuple[float, Candidate]]:
     """Yield each candidate with its commit time, never earlier than that of a segment before it in its partition.
 
     A clock that was set back would otherwise let a later segment expire first, and leave a gap.
     """
     newest: dict[int, float] = {}
-    for one in sorted(candidates, key=lambda one: (one.partition, one.sized.segment)):
+    for one in sorted(candidates, key=_place):
         newest[one.partition] = max(newest.get(one.partition, one.committed_at), one.committed_at)
-        yield newest[one.partition], one.partition, one.sized.segment, one
+        yield newest[one.partition], one
 
 
 def _is_read(candidate: Candidate, floors: Mapping[int, int | None]) -> bool:

@@ -114,19 +114,6 @@ class Segment(NamedTuple):
         return self.directory / f"{self.base:020}-{self.end:020}-{self.crc:08x}.{suffix}"
 
 
-class SizedSegment(NamedTuple):
-    """A segment and its size in bytes. `memory`: of its records in memory, if it is compressed; else 0."""
-
-    segment: Segment
-    size: int
-    memory: int = 0
-
-    @property
-    def weight(self) -> int:
-        """How many bytes who reads it needs in memory."""
-        return self.memory or self.size
-
-
 # --- writing -------------------------------------------------------------------------------------------
 
 

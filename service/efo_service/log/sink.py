@@ -12,8 +12,8 @@ import trio
 
 from efo.model import Checkpoint
 from efo.retrying import retry
-from efo_service.log.files import LogFiles
-from efo_service.log.partition_writer import LogShardSink, PartitionWriter, RunBlocking, never, open_partition
+from efo_service.log.files import LogFiles, never
+from efo_service.log.partition_writer import LogShardSink, PartitionWriter, RunBlocking, open_partition
 from efo_service.relay.errors import SinkLockedError
 from efo_service.relay.mapping import Extractor
 

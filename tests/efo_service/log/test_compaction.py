@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from efo_service.log.compaction import COMPACTED_BYTES, FAN_IN, KIB, MAX_PARTS, MIB, TIERS, plan_compaction
-from efo_service.log.segments import Segment, SizedSegment
+from efo_service.log.files import SizedSegment
+from efo_service.log.segments import Segment
 
 
 def sized(sizes, rows=10) -> list[SizedSegment]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext, suppress
 from functools import partial
+from unittest.mock import patch
 
 import pytest
 
@@ -25,9 +28,11 @@ from efo_service.log.consistency import adopt_into, check_topic, plan_adoption, 
 from efo_service.log.disk import DiskFiles
 from efo_service.log.files import LogFiles
 from efo_service.log.inspection import inspect_topic, live_files, verify_topic
+from efo_service.log.maintenance import LogMaintenance, MaintenanceReport
 from efo_service.log.objects.files import ObjectFiles
 from efo_service.log.partition_writer import PartitionWriter, open_partition
 from efo_service.log.reader_offsets import ReaderCommit, commit_reader, read_readers, remove_reader
+from efo_service.log.retention import RetentionRules
 from efo_service.object_store.memory import MemoryStore
 from efo_service.relay.errors import (
     LogError,
@@ -44,14 +49,28 @@ Append = Callable[[int, int], None]
 DOCUMENT = f"{TOPIC}/catalog.json"
 
 
+@pytest.fixture
+def now() -> list[float]:
+    return [1_800_000_000.25]
+
+
 @pytest.fixture(params=["disk", "objects"])
-def files(request, tmp_path) -> LogFiles:
-    return DiskFiles(tmp_path / "log") if request.param == "disk" else ObjectFiles(MemoryStore())
+def make_files(request, tmp_path, now) -> Callable[[], LogFiles]:
+    """Return the log as another process has it."""
+    if request.param == "disk":
+        return lambda: DiskFiles(tmp_path / "log", grace=60.0)
+    store = MemoryStore(lambda: now[0])
+    return lambda: ObjectFiles(store.client(), fold_commits=1)
 
 
 @pytest.fixture
-def open_writer(files) -> Callable[..., PartitionWriter]:
-    return partial(open_partition, files, TOPIC, STREAM, SHARD, lambda: 1_800_000_000.25)
+def files(make_files) -> LogFiles:
+    return make_files()
+
+
+@pytest.fixture
+def open_writer(files, now) -> Callable[..., PartitionWriter]:
+    return partial(open_partition, files, TOPIC, STREAM, SHARD, lambda: now[0])
 
 
 @pytest.fixture
@@ -313,3 +332,122 @@ def test_that_a_partition_has_records_is_noted_after_a_writer_that_was_killed(
     assert read_catalog(files, TOPIC).written == frozenset()
     open_writer().close()
     assert read_catalog(files, TOPIC).written == frozenset({0})
+
+
+# --- maintenance ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def maintain(files, now) -> Callable[..., MaintenanceReport | None]:
+    def maintain(fan_in: int = 100, **rules: float) -> MaintenanceReport | None:
+        return LogMaintenance(files, TOPIC, RetentionRules(**rules), fan_in=fan_in).run(now[0])
+
+    return maintain
+
+
+@pytest.fixture
+def grow(append, now, maintain) -> Callable[..., None]:
+    """Make segments of two records, a minute each. On an object store, maintenance makes them of commits."""
+    ends = itertools.count(0, 2)
+
+    def grow(count: int, fan_in: int = 100) -> None:
+        for start in itertools.islice(ends, count):
+            append(2, start)
+            maintain(fan_in)
+            now[0] += 60
+
+    return grow
+
+
+def offsets(files: LogFiles) -> list[int]:
+    found = partition(files)
+    batches = found.parts(found.start(), found.end() or 0, allow_gaps=False)
+    return [offset for batch in batches for offset in batch.column("offset").to_pylist()]
+
+
+def test_a_topic_that_does_not_exist_needs_no_maintenance(files, maintain) -> None:
+    assert maintain() is None
+    assert files.folders("") == []
+
+
+def test_compaction_keeps_the_records_and_the_position(files, grow, open_writer, make_records) -> None:
+    grow(20, fan_in=4)
+    assert inspect_topic(files, TOPIC).partitions[0].segments < 10
+    assert (offsets(files), verify_topic(files, TOPIC).problems) == (list(range(40)), [])
+    writer = open_writer()
+    assert (writer.position, writer.end) == (checkpoint_of(make_records(1, 39)[0]), 40)
+    writer.close()
+
+
+def test_old_segments_expire_and_the_writer_goes_on(files, append, grow, maintain, now) -> None:
+    grow(3)
+    now[0] += 600
+    append(2, 6)
+    report = maintain(seconds=300)
+    assert (report.expired, report.held_back) == (3, 0)
+    assert partition(files).start() == 6
+    append(1, 8)
+    assert (offsets(files), verify_topic(files, TOPIC).problems) == ([6, 7, 8], [])
+
+
+def test_the_oldest_segments_expire_above_the_size_limit(files, append, grow, maintain) -> None:
+    grow(3)
+    append(2, 6)
+    size = maintain().size
+    report = maintain(size=size - 1)
+    assert (report.expired, report.size) == (1, size - report.freed)
+    assert offsets(files) == [2, 3, 4, 5, 6, 7]
+
+
+def test_what_a_reader_wants_stays_and_is_reported(files, append, grow, maintain, now) -> None:
+    grow(3)
+    now[0] += 600
+    append(2, 6)
+    commit_reader(files, TOPIC, "slow", {0: 3}, 0.0)
+    commit_reader(files, TOPIC, "fast", {0: 8}, 0.0)
+    report = maintain(seconds=300)
+    assert (report.expired, report.held_by) == (1, {"slow": report.held_back})
+    assert (report.lags["slow"], report.lags["fast"]) == (5, 0)
+    assert offsets(files) == [2, 3, 4, 5, 6, 7]
+    commit_reader(files, TOPIC, "slow", {0: 8}, 0.0)
+    assert maintain(seconds=300).expired == 2
+
+
+def test_a_reader_of_the_newest_records_has_no_negative_lag(files, append, maintain) -> None:
+    append(2, 0)
+    maintain()
+    append(2, 2)
+    commit_reader(files, TOPIC, "fast", {0: 4}, 0.0)
+    with patch.object(files, "_fold_commits", 100) if isinstance(files, ObjectFiles) else nullcontext():
+        assert maintain().lags == {"fast": 0}
+
+
+def test_one_process_maintains_at_a_time(make_files, append, now) -> None:
+    append(1, 0)
+    first, second = (LogMaintenance(make_files(), TOPIC, RetentionRules()) for _ in range(2))
+    turns: list[object] = []
+
+    def check_cancelled() -> None:
+        turns.append(second.run(now[0]) if not turns else None)
+
+    assert first.run(now[0], check_cancelled) is not None
+    assert turns
+    assert not any(turns)
+
+
+def test_a_pass_can_be_stopped_between_its_steps_and_goes_on(files, append, grow, now) -> None:
+    grow(3)
+    append(2, 6)
+    maintenance = LogMaintenance(files, TOPIC, RetentionRules(seconds=60), fan_in=2)
+    now[0] += 600
+    for steps in range(40):
+        left = iter(range(steps))
+
+        def check_cancelled(left: Iterator[int] = left) -> None:
+            if next(left, None) is None:
+                raise Stop
+
+        with suppress(Stop):
+            maintenance.run(now[0], check_cancelled)
+        assert verify_topic(files, TOPIC).problems == []
+    assert offsets(files) in ([6, 7], [])

@@ -63,7 +63,7 @@ def values(root, end: int, start: int = 0) -> list[bytes]:
 
 
 def maintain(root, now: float = AFTER_GRACE, **rules):
-    return LogMaintenance(root, "t", RetentionRules(**rules)).run(now)
+    return LogMaintenance(DiskFiles(root), "t", RetentionRules(**rules)).run(now)
 
 
 def test_compaction_keeps_the_records_and_the_position(root, directory, grow, make_records) -> None:
@@ -293,7 +293,7 @@ def test_a_pass_can_be_cancelled_between_its_steps(root, grow) -> None:
 
     grow(FAN_IN + 1)
     with pytest.raises(TimeoutError):
-        LogMaintenance(root, "t", RetentionRules()).run(AFTER_GRACE, stop)
+        LogMaintenance(DiskFiles(root), "t", RetentionRules()).run(AFTER_GRACE, stop)
     assert maintain(root).compacted == 1
 
 
@@ -339,7 +339,7 @@ def test_the_parts_of_an_expired_segment_are_removed_too(root, directory, grow) 
     grow(FAN_IN + 1)
     maintain(root, WITHIN_GRACE)
     assert len(all_segments(directory)) == FAN_IN + 2  # the parts still exist
-    maintenance = LogMaintenance(root, "t", RetentionRules(seconds=1.0), grace=10**12)
+    maintenance = LogMaintenance(DiskFiles(root, grace=10**12), "t", RetentionRules(seconds=1.0))
     assert maintenance.run(AFTER_GRACE).expired == 1
     assert [segment.base for segment in all_segments(directory)] == [2 * FAN_IN]
 

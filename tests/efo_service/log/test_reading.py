@@ -38,11 +38,11 @@ class OnDisk:
         writer.close()
 
     def compact(self) -> None:
-        assert LogMaintenance(self.path, TOPIC, RetentionRules(), grace=0).run(2e9).compacted
-        LogMaintenance(self.path, TOPIC, RetentionRules(), grace=0).run(2e9)  # what was superseded is gone
+        assert LogMaintenance(DiskFiles(self.path, grace=0), TOPIC, RetentionRules()).run(2e9).compacted
+        LogMaintenance(DiskFiles(self.path, grace=0), TOPIC, RetentionRules()).run(2e9)  # what was superseded is gone
 
     def expire(self) -> None:
-        LogMaintenance(self.path, TOPIC, RetentionRules(seconds=1.0), grace=0).run(2e9)
+        LogMaintenance(DiskFiles(self.path, grace=0), TOPIC, RetentionRules(seconds=1.0)).run(2e9)
 
 
 class OnStore:

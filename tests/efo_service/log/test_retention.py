@@ -3,8 +3,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
+from efo_service.log.files import SizedSegment
 from efo_service.log.retention import Candidate, RetentionRules, plan_retention
-from efo_service.log.segments import Segment, SizedSegment
+from efo_service.log.segments import Segment
 
 
 def sized(sizes, rows=10) -> list[SizedSegment]:

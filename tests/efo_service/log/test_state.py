@@ -8,9 +8,10 @@ from pathlib import Path
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
+from efo_service.log.files import SizedSegment
 from efo_service.log.maintenance import MaintenanceReport
 from efo_service.log.retention import Candidate, Retention, RetentionRules
-from efo_service.log.segments import Segment, SizedSegment
+from efo_service.log.segments import Segment
 from efo_service.log.state import Disk, LogState, disk_of
 
 MIB, HOUR = 1024 * 1024, 3600.0

@@ -15,7 +15,7 @@ from efo_service.log.catalog import other_stream
 from efo_service.log.disk import DiskFiles
 from efo_service.log.export import export
 from efo_service.log.maintenance import LogMaintenance
-from efo_service.log.objects import keys, maintenance as object_maintenance
+from efo_service.log.objects import keys
 from efo_service.log.objects.files import ObjectFiles
 from efo_service.log.readable import ReadableLog
 from efo_service.log.retention import RetentionRules
@@ -64,7 +64,7 @@ def place(request, tmp_path) -> Place:
             ReadableLog(DiskFiles(tmp_path)),
             open_log,
             lambda: json.loads((tmp_path / TOPIC / "catalog.json").read_text()),
-            lambda: LogMaintenance(tmp_path, TOPIC, RetentionRules(), grace=0).run(2e9),
+            lambda: LogMaintenance(DiskFiles(tmp_path, grace=0), TOPIC, RetentionRules()).run(2e9),
         )
     store = MemoryStore()
 
@@ -76,7 +76,7 @@ def place(request, tmp_path) -> Place:
         ReadableLog(ObjectFiles(store, parse_url("s3://logs/efo"))),
         open_object_log,
         lambda: json.loads(store.get(keys.catalog(TOPIC)).content),
-        lambda: object_maintenance.ObjectLogMaintenance(store, TOPIC, RetentionRules()).run(),
+        lambda: LogMaintenance(ObjectFiles(store), TOPIC, RetentionRules()).run(0.0),
     )
 
 

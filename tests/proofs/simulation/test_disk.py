@@ -110,14 +110,14 @@ def test_the_log_writes_compacts_expires_and_recovers(root: Any) -> None:
     with pytest.raises(SinkLockedError):
         open_writer(root)
     writer.close()
-    report = LogMaintenance(root, "t", RetentionRules(), fan_in=4).run(NOW)
+    report = LogMaintenance(DiskFiles(root), "t", RetentionRules(), fan_in=4).run(NOW)
     assert report is not None
     assert (report.parts, report.compacted) == (9, 1)
     assert offsets(root) == list(range(50))
     writer = open_writer(root)
     assert (writer.end, writer.position) == (50, Checkpoint(str(10**20 + 49)))
     writer.close()
-    LogMaintenance(root, "t", RetentionRules(seconds=60.0)).run(NOW + 61)
+    LogMaintenance(DiskFiles(root), "t", RetentionRules(seconds=60.0)).run(NOW + 61)
     assert offsets(root) == list(range(45, 50))
 
 

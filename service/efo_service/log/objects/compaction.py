@@ -16,13 +16,12 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Final
 
 import msgspec
 import pyarrow as pa
 
-from efo_service.log import compaction as on_disk, segments as disk
+from efo_service.log.files import never
 from efo_service.log.objects import keys
 from efo_service.log.objects.codec import Header, concatenated, encode, tombstone
 from efo_service.log.objects.head import Head, HeadSegment, encode_head, expired, folded, merged, touched
@@ -36,13 +35,11 @@ FOLD_SECONDS: Final = 3600.0
 """After this time even a single live commit is folded, so that it can expire."""
 MAX_FOLD: Final = 1000
 """So many commits are folded at most before the head is replaced: what was done is then not lost by a failure."""
-SEGMENT_BYTES: Final = 64 * on_disk.MIB
+ORPHAN_SWEEPS: Final = 1000
+"""Orphans are looked for in the first sweep and then in each of this number: it costs a listing of the segments."""
+SEGMENT_BYTES: Final = 64 * 1024 * 1024
 """Segments of this size or more are left alone, in bytes of their records in memory. Two smaller parts make less than
 twice that. It is four times the size on a disk, since a head names all segments, and a reader reads the head."""
-
-
-def _never() -> None:
-    """Is never cancelled."""
 
 
 def due(partition: Partition, read: ReadHead, now: float, fold_commits: int = FOLD_COMMITS) -> bool:
@@ -63,8 +60,35 @@ class Compactor:
         self._store = store
         self._partition = partition
         self._buried = 0
+        self._sweeps = 0
 
-    def fold(self, read: ReadHead, check_cancelled: Callable[[], object] = _never) -> tuple[int, int] | None:
+    def sweep(self, now: float, fold_commits: int, check_cancelled: Callable[[], object]) -> tuple[int, int]:
+        """Delete orphans, go on with tombstones, and fold the live commits that are due: see `due`.
+
+        Return how many commits became how many segments.
+        """
+        read = self._partition.read_head()
+        if read is None:
+            return 0, 0
+        self._sweeps += 1
+        if self._sweeps % ORPHAN_SWEEPS == 1 and self.remove_orphans():
+            return 0, 0  # the head has changed: the next sweep goes on
+        self.tombstone(read.head, check_cancelled)
+        parts = compacted = 0
+        while read is not None:
+            check_cancelled()
+            try:
+                is_due = due(self._partition, read, now, fold_commits)
+                folded = self.fold(read, check_cancelled) if is_due else (0, 0)
+            except SegmentGoneError:
+                folded = None
+            if folded is None:  # another process was faster
+                break
+            parts, compacted = parts + folded[0], compacted + folded[1]
+            read = self._partition.read_head() if folded[0] == MAX_FOLD else None
+        return parts, compacted
+
+    def fold(self, read: ReadHead, check_cancelled: Callable[[], object] = never) -> tuple[int, int] | None:
         """Fold the live commits, at most MAX_FOLD. Return how many became how many segments.
 
         None if another process was faster. `check_cancelled` is called between requests, and may raise: what was done
@@ -109,7 +133,7 @@ class Compactor:
         if group:
             yield group
 
-    def tombstone(self, head: Head, check_cancelled: Callable[[], object] = _never) -> None:
+    def tombstone(self, head: Head, check_cancelled: Callable[[], object] = never) -> None:
         """Replace commits below `next` by their tombstones, if a fold was cut off before it had done so.
 
         They are always the last ones: tombstones are made in ascending order, and before the next fold.
@@ -250,14 +274,3 @@ class Compactor:
 
 _REPEATS: Final = 3
 """How often the same request to replace a head is made, if none is answered."""
-
-
-def plan_merges(head: Head, fan_in: int = on_disk.FAN_IN) -> list[list[HeadSegment]]:
-    """Return the groups of neighbouring segments of which each is to become one: as on a disk. Pure."""
-    by_base = {segment.base: segment for segment in head.segments}
-    sized = [
-        disk.SizedSegment(disk.Segment(segment.base, segment.end, 0, Path()), segment.size, segment.memory)
-        for segment in head.segments
-    ]
-    groups = on_disk.plan_compaction(sized, fan_in, SEGMENT_BYTES)
-    return [[by_base[one.segment.base] for one in group] for group in groups if len(group) > 1]

@@ -8,18 +8,20 @@ own.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
 
-from efo_service.log.files import Content, Fields, ListedFile, Owner, PartitionState
-from efo_service.log.objects import keys
+from efo_service.log.files import Content, Fields, ListedFile, Maintained, Owner, PartitionState, SizedSegment
+from efo_service.log.objects import compaction, keys
 from efo_service.log.objects.codec import checkpoint
 from efo_service.log.objects.documents import update
+from efo_service.log.objects.head import HeadSegment, has_run
 from efo_service.log.objects.partition import Partition, ReadCommit
+from efo_service.log.objects.turns import Turns
 from efo_service.log.objects.writer import ObjectAppender, open_appender
 from efo_service.object_store.remote import open_store
 from efo_service.object_store.repeating import RepeatingStore
@@ -31,11 +33,18 @@ _NUMBER: Final = re.compile(r"[0-9]{20}")
 
 
 class ObjectFiles:
-    """A log on an object store; implements LogFiles. `store`: None: that of `url`, opened when it is needed."""
+    """A log on an object store; implements LogFiles.
 
-    def __init__(self, store: Store | None = None, url: StoreUrl | None = None) -> None:
+    `store`: None: that of `url`, opened when it is needed. `fold_commits`: see FOLD_COMMITS.
+    """
+
+    def __init__(
+        self, store: Store | None = None, url: StoreUrl | None = None, *, fold_commits: int = compaction.FOLD_COMMITS
+    ) -> None:
         self._opened = store
         self._url = url
+        self._fold_commits = fold_commits
+        self._turns: dict[str, Turns] = {}
         self._partitions: dict[tuple[str, int, Owner], ObjectPartition] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -120,7 +129,7 @@ class ObjectFiles:
         """Return a partition."""
         key = topic, number, owner
         if key not in self._partitions:
-            self._partitions[key] = ObjectPartition(self._store, topic, number, owner)
+            self._partitions[key] = ObjectPartition(self._store, topic, number, owner, self._fold_commits)
         return self._partitions[key]
 
     def uncatalogued(self, topic: str, folder: str, partitions: Mapping[str, int]) -> str:  # noqa: ARG002 - the protocol requires it
@@ -138,6 +147,17 @@ class ObjectFiles:
             " writes it, or check the name"
         )
 
+    @property
+    def compacted_bytes(self) -> int:
+        """More than on a disk: see SEGMENT_BYTES."""
+        return compaction.SEGMENT_BYTES
+
+    @contextmanager
+    def turn(self, topic: str, now: float) -> Iterator[float | None]:
+        """Take a turn, by the store's clock: see Turns."""
+        del now
+        yield self._turns.setdefault(topic, Turns(self._store, topic)).take(self.restore)
+
     def without_writers(self, topic: str, partitions: Iterable[int]) -> AbstractContextManager[object]:  # noqa: ARG002 - the protocol requires it
         """Keep nobody out: an object store has no locks.
 
@@ -153,9 +173,11 @@ class ObjectPartition(Partition):
     `_newest`: the number of the newest commit that was seen, and the offset at its end.
     """
 
-    def __init__(self, store: Store, topic: str, number: int, owner: Owner) -> None:
+    def __init__(self, store: Store, topic: str, number: int, owner: Owner, fold_commits: int) -> None:
         super().__init__(store, topic, number, owner)
         self._newest: tuple[int, int] | None = None
+        self._fold_commits = fold_commits
+        self._compactor = compaction.Compactor(store, self)
 
     @property
     def emptied_message(self) -> str:
@@ -257,6 +279,38 @@ class ObjectPartition(Partition):
         if was_written and self.read_head() is None:
             raise LogIncompleteError(self.emptied_message)
         return open_appender(self._store, self, clock, check_cancelled)
+
+    # --- maintenance: only the head decides what there is ---------------------------------------------------
+
+    def sweep(self, now: float, check_cancelled: Callable[[], object]) -> tuple[int, int]:
+        """Fold the live commits if there are many or old ones, and clean up what a crash has left."""
+        return self._compactor.sweep(now, self._fold_commits, check_cancelled)
+
+    def maintained(self) -> Maintained:
+        """Return the segments of the head. The live commits after it are not counted: they cost a request each."""
+        if (read := self.read_head()) is None:
+            return Maintained((), 0, 0, 0, 0, None)
+        head = read.head
+        sized = [SizedSegment(segment, segment.size, segment.memory) for segment in head.segments]
+        oldest = head.segments[0] if head.segments else None
+        return Maintained(sized, 0, len(sized), head.start, head.base, oldest)
+
+    def replace(self, parts: Sequence[HeadSegment]) -> bool:
+        """Merge neighbours."""
+        read = self.read_head()
+        return read is not None and has_run(read.head, parts) and self._compactor.merge(read, parts)
+
+    def expire(self, segments: Sequence[HeadSegment], check_cancelled: Callable[[], object]) -> bool:
+        """Take segments out of the head, all at once, and delete them."""
+        check_cancelled()
+        count, read = len(segments), self.read_head()
+        return (
+            read is not None and read.head.segments[:count] == tuple(segments) and self._compactor.expire(read, count)
+        )
+
+    def committed_at(self, segment: HeadSegment) -> float:
+        """Return the store's time."""
+        return segment.written_at
 
 
 def _content(read: Callable[[], ReadCommit]) -> Content:

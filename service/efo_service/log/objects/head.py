@@ -129,11 +129,17 @@ def folded(head: Head, segment: HeadSegment | None, newest: Header) -> Head:
     )
 
 
+def has_run(head: Head, parts: Sequence[HeadSegment]) -> bool:
+    """Return whether these segments are in a head, one after the other."""
+    at = head.segments.index(parts[0]) if parts[0] in head.segments else 0
+    return head.segments[at : at + len(parts)] == tuple(parts)
+
+
 def merged(head: Head, parts: Sequence[HeadSegment], whole: HeadSegment) -> Head:
     """Return the head after neighbouring segments became one. Raises ValueError if they are not in it."""
-    at = head.segments.index(parts[0])
-    if head.segments[at : at + len(parts)] != tuple(parts):
+    if not has_run(head, parts):
         raise InvalidValueError("the parts are not neighbours")
+    at = head.segments.index(parts[0])
     segments = (*head.segments[:at], whole, *head.segments[at + len(parts) :])
     return msgspec.structs.replace(touched(head), segments=segments)
 

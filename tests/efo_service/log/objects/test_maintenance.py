@@ -7,9 +7,9 @@ from itertools import pairwise
 import pytest
 
 from efo_service.log.consistency import check_topic
-from efo_service.log.objects import compaction, keys, maintenance
+from efo_service.log.maintenance import LogMaintenance
+from efo_service.log.objects import compaction, keys
 from efo_service.log.objects.files import ObjectFiles
-from efo_service.log.objects.maintenance import ObjectLogMaintenance
 from efo_service.log.retention import RetentionRules
 from efo_service.object_store.memory import MemoryStore, StoreStep
 from efo_service.relay.errors import LogIncompleteError, SegmentCorruptError
@@ -24,7 +24,7 @@ def segments(log: Log) -> list[str]:
 
 def maintain(log: Log, **rules: float) -> None:
     log.memory.objects.pop(keys.maintenance(TOPIC), None)  # it is its turn
-    ObjectLogMaintenance(log.memory, TOPIC, RetentionRules(**rules), fold_commits=1).run()
+    LogMaintenance(ObjectFiles(log.memory, fold_commits=1), TOPIC, RetentionRules(**rules)).run(0.0)
 
 
 def put_back(log: Log, content: bytes) -> None:
@@ -134,7 +134,7 @@ def test_a_pass_can_be_stopped_at_each_commit_and_goes_on(log, monkeypatch) -> N
         stop_after, marks[:] = stop_after + 1, [store.requests]
         log.memory.objects.pop(keys.maintenance(TOPIC), None)
         try:
-            ObjectLogMaintenance(store, TOPIC, RetentionRules(), fold_commits=1).run(check_cancelled)
+            LogMaintenance(ObjectFiles(store, fold_commits=1), TOPIC, RetentionRules()).run(0.0, check_cancelled)
         except Stop:
             assert max(after - before for before, after in pairwise(marks)) < 20
             log.check(25)
@@ -148,8 +148,7 @@ def test_a_pass_can_be_stopped_at_each_commit_and_goes_on(log, monkeypatch) -> N
 
 
 def test_a_fold_takes_a_limited_number_of_commits_and_a_pass_all(log, monkeypatch) -> None:
-    for module in (compaction, maintenance):
-        monkeypatch.setattr(module, "MAX_FOLD", 10)
+    monkeypatch.setattr(compaction, "MAX_FOLD", 10)
     writer = log.writer()
     for _ in range(34):
         log.append(writer, 1)

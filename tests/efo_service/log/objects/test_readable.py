@@ -9,9 +9,10 @@ import pytest
 
 from efo.model import Checkpoint
 from efo_service.log.export import export
+from efo_service.log.maintenance import LogMaintenance
 from efo_service.log.objects import keys
 from efo_service.log.objects.files import ObjectFiles
-from efo_service.log.objects.maintenance import SILENT_PASSES, ObjectLogMaintenance
+from efo_service.log.objects.turns import SILENT_PASSES
 from efo_service.log.readable import ReadableLog
 from efo_service.log.retention import RetentionRules
 from efo_service.object_store.memory import MemoryStore
@@ -215,19 +216,19 @@ def test_an_emptied_partition_is_replaced_by_an_adoption(log, readable) -> None:
 def test_maintenance_folds_merges_and_expires_by_the_stores_clock(make_log) -> None:
     now = [1_700_000_000.0]
     log = make_log(MemoryStore(lambda: now[0]))
-    maintenance = ObjectLogMaintenance(log.memory, TOPIC, RetentionRules(seconds=7200), fold_commits=4)
-    assert maintenance.run() is None
+    maintenance = LogMaintenance(ObjectFiles(log.memory, fold_commits=4), TOPIC, RetentionRules(seconds=7200))
+    assert maintenance.run(0.0) is None
     writer = log.writer()
     for _ in range(40):
         for _ in range(4):
             log.append(writer, 1)
         now[0] += 60
-        report = maintenance.run()
+        report = maintenance.run(0.0)
     assert report is not None
     assert len(log.partition().read_head().head.segments) < 33
     log.check(160)
     now[0] += 7200
-    assert maintenance.run().expired
+    assert maintenance.run(0.0).expired
     start, end = log.partition().bounds()
     assert start == end == 160
     log.append(writer, 1)
@@ -241,23 +242,23 @@ def test_retention_waits_for_a_reader(make_log, readable) -> None:
     writer = log.writer()
     log.append(writer, 4)
     reader.commit_reader(TOPIC, "billing", {0: 3}, 0.0)
-    maintenance = ObjectLogMaintenance(log.memory, TOPIC, RetentionRules(seconds=10), fold_commits=1)
+    maintenance = LogMaintenance(ObjectFiles(log.memory, fold_commits=1), TOPIC, RetentionRules(seconds=10))
     now[0] += 100
-    assert maintenance.run().expired == 0
+    assert maintenance.run(0.0).expired == 0
     reader.commit_reader(TOPIC, "billing", {0: 4}, 0.0)
-    assert maintenance.run().expired == 1
+    assert maintenance.run(0.0).expired == 1
 
 
 def test_one_process_maintains_and_another_takes_over_if_it_stops(log) -> None:
     log.append(log.writer(), 1)
-    first, second = (ObjectLogMaintenance(log.client(), TOPIC, RetentionRules()) for _ in range(2))
+    first, second = (LogMaintenance(ObjectFiles(log.client()), TOPIC, RetentionRules()) for _ in range(2))
     for _ in range(5):
-        assert first.run() is not None
-        assert second.run() is None
-    ran = [second.run() is not None for _ in range(SILENT_PASSES)]
+        assert first.run(0.0) is not None
+        assert second.run(0.0) is None
+    ran = [second.run(0.0) is not None for _ in range(SILENT_PASSES)]
     assert ran == [False] * (SILENT_PASSES - 1) + [True]
-    assert second.run() is not None
-    assert first.run() is None
+    assert second.run(0.0) is not None
+    assert first.run(0.0) is None
 
 
 # --- the probe -------------------------------------------------------------------------------------------------

@@ -314,10 +314,10 @@ def test_a_query_reads_all_records_in_spite_of_compaction_and_retention(log, dra
         for _ in range(FAN_IN):
             log.grow(0, 2)
         assert drain(startingOffsets="earliest", reader="r")[0] == log.values, count
-        LogMaintenance(log.root, log.topic, RetentionRules(seconds=1.0)).run(time.time() + 3600)
+        LogMaintenance(DiskFiles(log.root), log.topic, RetentionRules(seconds=1.0)).run(time.time() + 3600)
     log.grow(0, 2)  # its batch saves the reader offsets of the previous one
     assert drain(startingOffsets="earliest", reader="r")[0] == log.values
-    LogMaintenance(log.root, log.topic, RetentionRules(seconds=1.0)).run(time.time() + 3600)
+    LogMaintenance(DiskFiles(log.root), log.topic, RetentionRules(seconds=1.0)).run(time.time() + 3600)
     assert list_segments(log.root / log.topic / "0")[0].base > 0
 
 
