@@ -1,5 +1,4 @@
 import contextlib
-import json
 import os
 import subprocess
 import sys
@@ -8,7 +7,6 @@ import pytest
 
 from efo.errors import ConfigurationError
 from efo_service.log.catalog import (
-    Catalog,
     allocate_partition,
     partition_names,
     read_catalog,
@@ -16,22 +14,8 @@ from efo_service.log.catalog import (
     uncatalogued_topics,
 )
 from efo_service.log.disk import DiskFiles
-from efo_service.relay.errors import LogError, LogOwnerError, LogVersionError, SinkError, TopicNotFoundError
+from efo_service.relay.errors import SinkError, TopicNotFoundError
 from efo_service.relay.storage import lock
-
-
-def test_each_shard_gets_one_partition(tmp_path) -> None:
-    root = tmp_path / "a" / "log"
-    assert [allocate_partition(DiskFiles(root), "t", "s", shard) for shard in ("x", "y", "x", "z", "y")] == [
-        0,
-        1,
-        0,
-        2,
-        1,
-    ]
-    assert read_catalog(DiskFiles(root), "t") == Catalog("s", {"x": 0, "y": 1, "z": 2})
-    assert topics(DiskFiles(root)) == ["t"]
-
 
 ALLOCATE = """
 import sys
@@ -69,22 +53,10 @@ def test_concurrent_processes_allocate_consistent_partitions(tmp_path) -> None:
     assert sorted(partitions.values()) == list(range(40))
 
 
-def test_the_topic_of_another_stream_is_rejected(tmp_path) -> None:
-    allocate_partition(DiskFiles(tmp_path), "t", "s", "x")
-    with pytest.raises(LogOwnerError, match="'s', not to 'other'"):
-        allocate_partition(DiskFiles(tmp_path), "t", "other", "x")
-
-
 @pytest.mark.parametrize("topic", ["", ".", "..", ".hidden", "a/b", "a\n", "é", "x" * 250])
 def test_an_invalid_topic_name_is_rejected(tmp_path, topic) -> None:
     with pytest.raises(ConfigurationError, match="is not a valid topic name"):
         allocate_partition(DiskFiles(tmp_path), topic, "s", "x")
-
-
-def test_a_missing_topic_is_reported_with_the_existing_ones(tmp_path) -> None:
-    allocate_partition(DiskFiles(tmp_path), "orders", "s", "x")
-    with pytest.raises(TopicNotFoundError, match="it has: orders"):
-        read_catalog(DiskFiles(tmp_path), "t")
 
 
 @pytest.mark.parametrize(
@@ -102,34 +74,6 @@ def test_a_path_that_is_no_log_is_reported_with_what_it_is(tmp_path, path, messa
     (tmp_path / "file").touch()
     with pytest.raises(TopicNotFoundError, match=f"{path} has no topic 't'.*{message}"):
         read_catalog(DiskFiles(tmp_path / path), "t")
-
-
-def test_a_catalog_of_a_newer_format_is_rejected(tmp_path) -> None:
-    allocate_partition(DiskFiles(tmp_path), "t", "s", "x")
-    path = tmp_path / "t" / "catalog.json"
-    path.write_text(json.dumps({"format": 3, "partitions": ["a new form"]}))
-    with pytest.raises(LogVersionError, match="upgrade efo"):
-        read_catalog(DiskFiles(tmp_path), "t")
-    with pytest.raises(LogVersionError, match="upgrade efo"):
-        allocate_partition(DiskFiles(tmp_path), "t", "s", "y")
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        *("", "{", "[]", "{}", "\xff", "[" * 5000, "9" * 6000),
-        '{"format": 1e400, "stream": "s", "partitions": {}}',
-        *(
-            f'{{"format": 1, "stream": "s", "partitions": {partitions}}}'
-            for partitions in ("[]", '{"x": -1}', '{"x": 1e400}', '{"x": 2147483648}', f'{{"x": {"9" * 6000}}}')
-        ),
-    ],
-)
-def test_an_invalid_catalog_is_rejected(tmp_path, content) -> None:
-    allocate_partition(DiskFiles(tmp_path), "t", "s", "x")
-    (tmp_path / "t" / "catalog.json").write_bytes(content.encode("latin-1"))
-    with pytest.raises(LogError, match="restore it"):
-        read_catalog(DiskFiles(tmp_path), "t")
 
 
 def test_a_catalog_that_is_no_file_is_rejected(tmp_path) -> None:

@@ -31,7 +31,7 @@ from efo_service.log.inspection import inspect_topic, live_files, verify_topic
 from efo_service.log.maintenance import LogMaintenance, MaintenanceReport
 from efo_service.log.objects.files import ObjectFiles
 from efo_service.log.partition_writer import PartitionWriter, open_partition
-from efo_service.log.reader_offsets import ReaderCommit, commit_reader, read_readers, remove_reader
+from efo_service.log.reader_offsets import ReaderCommit, commit_reader, floor, read_readers, remove_reader
 from efo_service.log.retention import RetentionRules
 from efo_service.object_store.memory import MemoryStore
 from efo_service.relay.errors import (
@@ -143,7 +143,18 @@ def test_what_is_not_there_or_not_its_own_is_refused(files) -> None:
         allocate_partition(files, "orders", "s", "y", Checkpoint("7"))
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"{}", b'{"format": 1, "stream": "s", "partitions": {"x": -1}}'])
+def of_partitions(partitions: str) -> bytes:
+    return f'{{"format": 1, "stream": "s", "partitions": {partitions}}}'.encode()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(b"", b"{", b"[]", b"{}", b"\xff", b"[" * 5000, b"9" * 6000),
+        b'{"format": 1e400, "stream": "s", "partitions": {}}',
+        *map(of_partitions, ("[]", '{"x": -1}', '{"x": 1e400}', '{"x": 2147483648}', f'{{"x": {"9" * 6000}}}')),
+    ],
+)
 def test_a_damaged_catalog_is_refused_and_stays(files, content) -> None:
     allocate_partition(files, TOPIC, STREAM, SHARD)
     overwrite(files, DOCUMENT, content)
@@ -155,9 +166,10 @@ def test_a_damaged_catalog_is_refused_and_stays(files, content) -> None:
 
 def test_a_newer_catalog_is_refused(files) -> None:
     allocate_partition(files, TOPIC, STREAM, SHARD)
-    overwrite(files, DOCUMENT, b'{"format": 3}')
-    with pytest.raises(LogVersionError, match="upgrade efo"):
-        read_catalog(files, TOPIC)
+    overwrite(files, DOCUMENT, b'{"format": 3, "partitions": ["a new form"]}')
+    for call in (read_catalog, lambda *where: allocate_partition(*where, STREAM, "y")):
+        with pytest.raises(LogVersionError, match="upgrade efo"):
+            call(files, TOPIC)
 
 
 def test_a_lost_catalog_is_never_written_anew(files, append) -> None:
@@ -196,8 +208,26 @@ def test_the_last_committed_offsets_of_each_reader_are_read(files) -> None:
         commit_reader(files, TOPIC, name, offsets, at)
     assert read_readers(files, TOPIC) == [ReaderCommit("fast", {0: 9, 1: 8}, 3.5), ReaderCommit("slow", {0: 5}, 1.5)]
     assert [remove_reader(files, TOPIC, "slow") for _ in range(2)] == [True, False]
-    overwrite(files, f"{TOPIC}/readers/fast.json", b'{"format": 2, "offsets": {"0": 9}, "committed_at": 1}')
-    assert read_readers(files, TOPIC) == [ReaderCommit("fast", {}, None)]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(b"", b"{", b"[]", b"\xff", b"[" * 5000, b"9" * 6000),
+        b'{"format": 2, "offsets": {"0": 9}, "committed_at": 1}',
+        b'{"format": 1}',
+        b'{"format": 1, "offsets": {"0": 1e400}, "committed_at": 1}',
+        b'{"format": 1, "offsets": {"0": -1}, "committed_at": 1}',
+        b'{"format": 1, "offsets": {}, "committed_at": 1e400}',
+        b'{"format": 1, "offsets": {}, "committed_at": NaN}',
+    ],
+)
+def test_a_reader_with_an_invalid_file_counts_as_at_offset_0(files, content) -> None:
+    allocate_partition(files, TOPIC, STREAM, SHARD)
+    commit_reader(files, TOPIC, "r", {0: 5}, 1.5)
+    overwrite(files, f"{TOPIC}/readers/r.json", content)
+    readers = read_readers(files, TOPIC)
+    assert (readers, floor(readers, 0)) == ([ReaderCommit("r", {}, None)], 0)
 
 
 def test_a_reader_that_is_ahead_is_reported(files, append) -> None:

@@ -16,11 +16,9 @@ from efo_service.log.disk import DiskFiles
 from efo_service.log.maintenance import LogMaintenance
 from efo_service.log.partition_writer import open_partition
 from efo_service.log.readable import ReadableLog
-from efo_service.log.reader_offsets import commit_reader
 from efo_service.log.retention import RetentionRules
 from efo_service.log.segments import all_segments, list_segments, read_segment
 from efo_service.relay.errors import LogOwnerError, SegmentCorruptError, SegmentGoneError, SinkFullError
-from efo_service.relay.storage import lock
 from efo_service.spark.source.offsets import Range
 from efo_service.spark.source.reading import read_range
 
@@ -275,28 +273,6 @@ def test_a_full_disk_leaves_the_log_unchanged(root, directory, grow, monkeypatch
     assert not list(directory.glob("*.tmp"))
 
 
-def test_only_one_process_at_a_time_maintains_a_topic(root, grow) -> None:
-    grow(FAN_IN + 1)
-    with lock(root / "t" / "upkeep.lock"):
-        assert maintain(root) is None
-    assert maintain(root).compacted == 1
-
-
-def test_a_missing_topic_needs_no_maintenance(root) -> None:
-    assert maintain(root) is None
-    assert not root.exists()
-
-
-def test_a_pass_can_be_cancelled_between_its_steps(root, grow) -> None:
-    def stop() -> None:
-        raise TimeoutError
-
-    grow(FAN_IN + 1)
-    with pytest.raises(TimeoutError):
-        LogMaintenance(DiskFiles(root), "t", RetentionRules()).run(AFTER_GRACE, stop)
-    assert maintain(root).compacted == 1
-
-
 def test_old_segments_expire_except_the_newest(root, directory, grow, make_records) -> None:
     grow(5)
     report = maintain(root, seconds=1.0)
@@ -311,28 +287,6 @@ def test_only_segments_that_are_old_enough_expire(root, directory, grow) -> None
     grow(5)
     maintain(root, 10.0, seconds=8.5)  # commits at 0, 1, 2, ...
     assert [segment.base for segment in list_segments(directory)] == [4, 6, 8]
-
-
-def test_the_oldest_segment_expires_above_the_size_limit(root, directory, grow) -> None:
-    grow(5)
-    size = sum(segment.path.stat().st_size for segment in list_segments(directory))
-    report = maintain(root, size=size - 1)
-    assert report.expired == 1
-    assert (
-        report.size == sum(segment.path.stat().st_size for segment in list_segments(directory)) == size - report.freed
-    )
-
-
-def test_unread_segments_stay_and_are_reported_as_held_back(root, directory, grow) -> None:
-    grow(5)
-    commit_reader(DiskFiles(root), "t", "slow", {0: 5}, 0.0)
-    commit_reader(DiskFiles(root), "t", "fast", {0: 10}, 0.0)
-    report = maintain(root, seconds=1.0)
-    assert report.expired == 2
-    assert report.held_back == sum(segment.path.stat().st_size for segment in list_segments(directory)[:-1])
-    assert values(root, 10, 4) == [b"value-%d" % n for n in range(4, 10)]
-    commit_reader(DiskFiles(root), "t", "slow", {0: 10}, 0.0)
-    assert maintain(root, seconds=1.0).expired == 2
 
 
 def test_the_parts_of_an_expired_segment_are_removed_too(root, directory, grow) -> None:

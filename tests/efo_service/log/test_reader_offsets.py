@@ -5,7 +5,7 @@ import pytest
 from efo.errors import ConfigurationError
 from efo_service.log.catalog import allocate_partition
 from efo_service.log.disk import DiskFiles
-from efo_service.log.reader_offsets import ReaderCommit, commit_reader, floor, read_readers
+from efo_service.log.reader_offsets import ReaderCommit, commit_reader, floor
 
 
 @pytest.fixture
@@ -14,40 +14,10 @@ def root(tmp_path):
     return tmp_path
 
 
-def test_the_last_committed_offsets_of_each_reader_are_read(root) -> None:
-    assert read_readers(DiskFiles(root), "t") == []
-    commit_reader(DiskFiles(root), "t", "slow", {0: 5}, 1.5)
-    commit_reader(DiskFiles(root), "t", "fast", {1: 7, 0: 9}, 2.5)
-    commit_reader(DiskFiles(root), "t", "fast", {1: 8, 0: 9}, 3.5)
-    fast, slow = read_readers(DiskFiles(root), "t")
-    assert (fast, slow) == (ReaderCommit("fast", {0: 9, 1: 8}, 3.5), ReaderCommit("slow", {0: 5}, 1.5))
-    assert [path.name for path in sorted((root / "t" / "readers").iterdir())] == ["fast.json", "slow.json"]
-
-
 def test_the_floor_is_the_lowest_offset_and_a_missing_partition_counts_as_0() -> None:
     readers = [ReaderCommit("fast", {0: 9, 1: 8}, 3.5), ReaderCommit("slow", {0: 5}, 1.5)]
     assert [floor(readers, partition) for partition in (0, 1)] == [5, 0]
     assert floor([], 0) is None
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        *(b"", b"{", b"[]", b"\xff", b"[" * 5000, b"9" * 6000),
-        b'{"format": 2, "offsets": {"0": 9}, "committed_at": 1}',
-        b'{"format": 1}',
-        b'{"format": 1, "offsets": {"0": 1e400}, "committed_at": 1}',
-        b'{"format": 1, "offsets": {"0": -1}, "committed_at": 1}',
-        b'{"format": 1, "offsets": {}, "committed_at": 1e400}',
-        b'{"format": 1, "offsets": {}, "committed_at": NaN}',
-    ],
-)
-def test_a_reader_with_an_invalid_file_counts_as_at_offset_0(root, content) -> None:
-    commit_reader(DiskFiles(root), "t", "r", {0: 5}, 1.5)
-    (root / "t" / "readers" / "r.json").write_bytes(content)
-    readers = read_readers(DiskFiles(root), "t")
-    assert readers == [ReaderCommit("r", {}, None)]
-    assert floor(readers, 0) == 0
 
 
 @pytest.mark.parametrize("name", ["", ".", "../catalog", "a/b", "é", "x" * 129])

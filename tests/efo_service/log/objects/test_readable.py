@@ -235,20 +235,6 @@ def test_maintenance_folds_merges_and_expires_by_the_stores_clock(make_log) -> N
     log.check(161)
 
 
-def test_retention_waits_for_a_reader(make_log, readable) -> None:
-    now = [1_700_000_000.0]
-    log = make_log(MemoryStore(lambda: now[0]))
-    reader = ReadableLog(ObjectFiles(log.client(), parse_url("s3://logs/efo")))
-    writer = log.writer()
-    log.append(writer, 4)
-    reader.commit_reader(TOPIC, "billing", {0: 3}, 0.0)
-    maintenance = LogMaintenance(ObjectFiles(log.memory, fold_commits=1), TOPIC, RetentionRules(seconds=10))
-    now[0] += 100
-    assert maintenance.run(0.0).expired == 0
-    reader.commit_reader(TOPIC, "billing", {0: 4}, 0.0)
-    assert maintenance.run(0.0).expired == 1
-
-
 def test_one_process_maintains_and_another_takes_over_if_it_stops(log) -> None:
     log.append(log.writer(), 1)
     first, second = (LogMaintenance(ObjectFiles(log.client()), TOPIC, RetentionRules()) for _ in range(2))
