@@ -117,7 +117,7 @@ def measure_disk(root: Path, size: int, count: int = 50_000) -> dict[str, float]
         found[f"{name}_bytes_per_record"] = round(sum(one.path.stat().st_size for one in segments) / count, 1)
         found[f"reading_{name}_cpu_microseconds"] = round(min(reads) / count * 1e6, 3)
         if name == "committed":
-            compaction = partial(LogMaintenance(root, "orders", RetentionRules()).run, 0.0)
+            compaction = partial(LogMaintenance(DiskFiles(root), "orders", RetentionRules()).run, 0.0)
             found["compaction_cpu_microseconds"] = round(timed(compaction)[1] / count * 1e6, 3)
     return found
 

@@ -59,9 +59,6 @@ async def open_log(
 
 _COUNTS: Final = ("parts", "compacted", "expired", "freed", "held_back", "size", "segments")
 
-Pass = Callable[[Callable[[], object]], MaintenanceReport | None]
-"""Makes one pass, blocking. Its argument is called between steps, and may raise to stop the pass."""
-
 
 @asynccontextmanager
 async def maintained(
@@ -90,7 +87,9 @@ async def maintained(
             nursery.cancel_scope.cancel()
 
 
-async def _maintain(run_pass: Pass, state: LogState, topic: str, seconds: float) -> None:
+async def _maintain(
+    run_pass: Callable[[Callable[[], object]], MaintenanceReport | None], state: LogState, topic: str, seconds: float
+) -> None:
     """Run a pass every `seconds`. Errors are logged and the next pass retries, since the relay works without."""
     log = structlog.get_logger().bind(topic=topic)
     held: set[str] = set()

@@ -18,7 +18,7 @@ from efo_service.log.catalog import check_topic_name
 from efo_service.log.compaction import COMPACTED_BYTES
 from efo_service.log.disk_partition import GRACE_SECONDS, DiskPartition, lock_for_writing
 from efo_service.log.fencing import removed_on_error
-from efo_service.log.files import Fields, Owner
+from efo_service.log.files import Fields, Limits, Owner
 from efo_service.log.segments import has_segments, last_segment, read_origin
 from efo_service.relay.errors import SinkError, os_errors
 from efo_service.relay.files import read_regular
@@ -52,14 +52,9 @@ class DiskFiles:
         return False
 
     @property
-    def parallel_commits(self) -> int:
-        """Enough to keep a disk busy, few enough to leave it responsive."""
-        return 8
-
-    @property
-    def bytes_in_loop(self) -> int:
-        """As many as are laid out in some milliseconds. See LogFiles."""
-        return 16 * 1024 * 1024
+    def limits(self) -> Limits:
+        """So many commits keep a disk busy, and leave it responsive. So many bytes are laid out in milliseconds."""
+        return Limits(parallel_commits=8, bytes_in_loop=16 * 1024 * 1024, compacted_bytes=COMPACTED_BYTES)
 
     # --- documents -----------------------------------------------------------------------------------------
 
@@ -170,11 +165,6 @@ class DiskFiles:
                 f"{missing}, nor any other: it is no log, or empty; start the relay that writes it, or check the path"
             )
         return f"{missing}; it has: {others}; start the relay that writes it, or check the name"
-
-    @property
-    def compacted_bytes(self) -> int:
-        """As many as a reader maps in one step."""
-        return COMPACTED_BYTES
 
     @contextmanager
     def turn(self, topic: str, now: float) -> Iterator[float | None]:

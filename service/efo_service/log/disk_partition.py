@@ -220,8 +220,8 @@ class DiskPartition:
         for segment in current[:-1]:
             self._memory[segment] = known[segment] if segment in known else memory_of(segment)
         return Maintained(
-            segments=[_sized(segment)._replace(memory=self._memory[segment]) for segment in current[:-1]],
-            kept=sum(_sized(segment).size for segment in (*current[-1:], *superseded)),
+            segments=[SizedSegment(segment, _size(segment), self._memory[segment]) for segment in current[:-1]],
+            kept=sum(_size(segment) for segment in (*current[-1:], *superseded)),
             current=len(current),
             start=current[0].base if current else 0,
             end=current[-1].end if current else 0,
@@ -306,11 +306,6 @@ class DiskAppender:
     def close(self) -> None:
         """Unlock the partition."""
         self._lock.close()
-
-
-def _sized(segment: Segment) -> SizedSegment:
-    with os_errors("look at", segment.path):
-        return SizedSegment(segment, segment.path.stat().st_size)
 
 
 def _size(segment: Segment) -> int:

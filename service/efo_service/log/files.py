@@ -278,6 +278,19 @@ class PartitionFiles(Protocol):
         ...
 
 
+class Limits(NamedTuple):
+    """What suits a kind of storage.
+
+    `parallel_commits`: how many shards may commit at once. `bytes_in_loop`: a commit of up to so many bytes is laid out
+    by the event loop: in a thread, which needs the interpreter's lock for it, it slows the reading down by more than it
+    takes. `compacted_bytes`: segments of this size or more are not compacted again.
+    """
+
+    parallel_commits: int
+    bytes_in_loop: int
+    compacted_bytes: int
+
+
 class LogFiles(Documents, Protocol):
     """A log: its documents and its partitions. Its implementations can be pickled, for Spark's executors."""
 
@@ -297,16 +310,8 @@ class LogFiles(Documents, Protocol):
         ...
 
     @property
-    def parallel_commits(self) -> int:
-        """How many shards may commit at once."""
-        ...
-
-    @property
-    def bytes_in_loop(self) -> int:
-        """A commit of up to so many bytes is laid out by the event loop, a larger one in a thread.
-
-        In a thread, which needs the interpreter's lock for it, it slows the reading down by more than it takes.
-        """
+    def limits(self) -> Limits:
+        """What suits this kind of storage."""
         ...
 
     def folders(self, folder: str) -> list[str]:
@@ -326,11 +331,6 @@ class LogFiles(Documents, Protocol):
 
     def no_topic(self, topic: str, known: Callable[[], list[str]]) -> str:
         """Return the message for a topic that does not exist. `known`: returns those that do."""
-        ...
-
-    @property
-    def compacted_bytes(self) -> int:
-        """Segments of this size or more are not compacted again: see `plan_compaction`."""
         ...
 
     def turn(self, topic: str, now: float) -> AbstractContextManager[float | None]:

@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TypedDict
 
 from efo_service.log.catalog import is_topic, partition_of, read_catalog
 from efo_service.log.compaction import FAN_IN, plan_compaction
 from efo_service.log.files import LogFiles, Maintained, PartitionFiles, Span, never
-from efo_service.log.reader_offsets import ReaderCommit, floor, read_readers
-from efo_service.log.retention import Candidate, Retention, RetentionRules, plan_retention
+from efo_service.log.reader_offsets import floor, read_readers
+from efo_service.log.retention import Candidate, RetentionRules, plan_retention
 from efo_service.relay.errors import LogIncompleteError, SinkError
 
 
@@ -102,7 +101,7 @@ class LogMaintenance:
         """Compact what is due in a partition; yield how many parts became how many segments."""
         yield files.sweep(now, check_cancelled)
         check_cancelled()
-        for group in plan_compaction(files.maintained().segments, self._fan_in, self._files.compacted_bytes):
+        for group in plan_compaction(files.maintained().segments, self._fan_in, self._files.limits.compacted_bytes):
             if not files.replace([sized.segment for sized in group]):
                 return
             yield len(group), 1
@@ -134,11 +133,23 @@ class LogMaintenance:
                 if gone and self._partitions[number].expire([one.segment for one in gone], check_cancelled):
                     expired += len(gone)
                     freed += sum(one.size for one in gone)
+        offsets = {reader.name: reader.offsets for reader in readers}
         return MaintenanceReport(
-            sum(parts for parts, _ in counts), sum(whole for _, whole in counts), expired, freed, plan.held_back,
-            total - freed, segments=sum(one.current for one in found.values()) - expired,
-            oldest_commit=min(oldest, default=None), **_of_readers(readers, plan, found),
-        )  # fmt: skip
+            parts=sum(parts for parts, _ in counts),
+            compacted=sum(whole for _, whole in counts),
+            expired=expired,
+            freed=freed,
+            held_back=plan.held_back,
+            size=total - freed,
+            segments=sum(one.current for one in found.values()) - expired,
+            oldest_commit=min(oldest, default=None),
+            held_by=plan.held_by(offsets),
+            lags={
+                name: sum(max(0, one.end - max(one.start, known.get(number, 0))) for number, one in found.items())
+                for name, known in offsets.items()
+            },
+            committed={reader.name: reader.committed_at for reader in readers},
+        )
 
     def _read_commit_times(self, found: Mapping[int, Maintained], failures: list[SinkError]) -> list[float]:
         """Read when the segments were committed that may expire; return when the oldest of each partition was.
@@ -148,41 +159,14 @@ class LogMaintenance:
         known, self._commit_times = self._commit_times, {}
         oldest: list[float] = []
         for number, one in found.items():
-            files = self._partitions[number]
-
-            def read(segment: Span, files: PartitionFiles = files) -> float:
-                if segment not in self._commit_times:
-                    self._commit_times[segment] = known.get(segment) or files.committed_at(segment)
-                return self._commit_times[segment]
-
+            read = self._partitions[number].committed_at
+            with _collected(failures):
+                for segment, *_ in one.segments if self._rules.is_set else ():
+                    self._commit_times[segment] = known.get(segment) or read(segment)
             if one.oldest is not None:
                 with suppress(SinkError):  # damage that matters is found where it is read
-                    oldest.append(read(one.oldest))
-            with _collected(failures):
-                for sized in one.segments if self._rules.is_set else ():
-                    read(sized.segment)
+                    oldest.append(self._commit_times.get(one.oldest) or read(one.oldest))
         return oldest
-
-
-class OfReaders(TypedDict):
-    """What a report has of the readers."""
-
-    held_by: Mapping[str, int]
-    lags: Mapping[str, int]
-    committed: Mapping[str, float | None]
-
-
-def _of_readers(readers: Sequence[ReaderCommit], plan: Retention, found: Mapping[int, Maintained]) -> OfReaders:
-    offsets = {reader.name: reader.offsets for reader in readers}
-    lags = {
-        name: sum(max(0, one.end - max(one.start, known.get(number, 0))) for number, one in found.items())
-        for name, known in offsets.items()
-    }
-    return {
-        "held_by": plan.held_by(offsets),
-        "lags": lags,
-        "committed": {reader.name: reader.committed_at for reader in readers},
-    }
 
 
 @contextmanager

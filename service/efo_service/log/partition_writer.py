@@ -127,7 +127,7 @@ def open_partition(
 
 
 class LogShardSink:
-    """The log, opened for one shard; see ShardSink. `bytes_in_loop`: see LogFiles."""
+    """The log, opened for one shard; see ShardSink. `bytes_in_loop`: see Limits."""
 
     refusal = None
 

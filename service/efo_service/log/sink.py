@@ -6,19 +6,16 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import trio
 
 from efo.model import Checkpoint
 from efo.retrying import retry
 from efo_service.log.files import LogFiles, never
-from efo_service.log.partition_writer import LogShardSink, PartitionWriter, RunBlocking, open_partition
+from efo_service.log.partition_writer import LogShardSink, RunBlocking, open_partition
 from efo_service.relay.errors import SinkLockedError
 from efo_service.relay.mapping import Extractor
-
-if TYPE_CHECKING:
-    from contextlib import AbstractAsyncContextManager
 
 LOCK_TIMEOUT: Final = 30.0
 """Minimum seconds to wait for another writer to release a partition. It needs at most the fail-over time."""
@@ -53,27 +50,26 @@ class LogSink:
         # A thread of trio can ask whether its task was cancelled.
         self._check_cancelled = trio.from_thread.check_cancelled if run_blocking is None else never
         self._run_blocking = run_blocking or partial(
-            trio.to_thread.run_sync, limiter=trio.CapacityLimiter(files.parallel_commits)
+            trio.to_thread.run_sync, limiter=trio.CapacityLimiter(files.limits.parallel_commits)
         )
 
     def identify(self, created_at: float | None) -> None:
         """Note when the stream was created, see `Identified`."""
         self._created_at = created_at
 
-    def open(
+    @asynccontextmanager
+    async def open(
         self, stream: str, shard_id: str, checkpoint: Checkpoint = Checkpoint.TRIM_HORIZON
-    ) -> AbstractAsyncContextManager[LogShardSink]:
+    ) -> AsyncIterator[LogShardSink]:
         """Open a shard's partition, fence its earlier writers, and recover its position.
 
-        Entering raises StreamRecreatedError if the topic belongs to a former stream of this name, SinkLockedError if
-        another writer has the partition open, LogIncompleteError if a part of the log is gone, or if the checkpoint of
-        the lease is a record's and the shard has no partition, SegmentCorruptError, LogOwnerError, LogVersionError,
-        SinkFullError, StoreUnavailableError, StoreDeniedError and SinkError.
+        It waits for a writer that has lost the shard and has not noticed yet: that one notices at its next renewal of
+        the lease, and releases the partition. Entering raises SinkLockedError if another writer still has it open after
+        `lock_timeout`, StreamRecreatedError if the topic belongs to a former stream of this name, LogIncompleteError if
+        a part of the log is gone, or if the checkpoint of the lease is a record's and the shard has no partition,
+        SegmentCorruptError, LogOwnerError, LogVersionError, SinkFullError, StoreUnavailableError, StoreDeniedError and
+        SinkError.
         """
-        return self._open(stream, shard_id, checkpoint)
-
-    @asynccontextmanager
-    async def _open(self, stream: str, shard_id: str, checkpoint: Checkpoint) -> AsyncIterator[LogShardSink]:
         opening = partial(
             open_partition,
             self._files,
@@ -86,22 +82,14 @@ class LogSink:
             created_at=self._created_at,
             check_cancelled=self._check_cancelled,
         )
-        writer = await self._open_when_unlocked(opening)
-        shard_sink = LogShardSink(writer, self._run_blocking, self._files.bytes_in_loop)
-        try:
-            yield shard_sink
-        finally:
-            shard_sink.close()
-
-    async def _open_when_unlocked(self, opening: Callable[[], PartitionWriter]) -> PartitionWriter:
-        """Open the partition; wait for a writer that has lost the shard and has not noticed yet.
-
-        It notices at its next renewal of the lease, and releases the partition. If the partition is still locked after
-        `lock_timeout`, SinkLockedError is raised.
-        """
-        return await retry(
+        writer = await retry(
             partial(self._run_blocking, opening),
             lambda: _LOCK_INTERVAL,
             seconds=self.lock_timeout,
             repeats=lambda error: isinstance(error, SinkLockedError),
         )
+        shard_sink = LogShardSink(writer, self._run_blocking, self._files.limits.bytes_in_loop)
+        try:
+            yield shard_sink
+        finally:
+            shard_sink.close()

@@ -156,7 +156,7 @@ def large(root):
 
 def test_a_segment_that_is_large_enough_is_compressed_once(root, directory, large) -> None:
     before = read_segment(list_segments(directory)[0])
-    maintenance = LogMaintenance(root, "t", RetentionRules())
+    maintenance = LogMaintenance(DiskFiles(root), "t", RetentionRules())
     assert maintenance.run(WITHIN_GRACE).parts == 1
     compressed, newest = list_segments(directory)
     assert read_segment(compressed) == before

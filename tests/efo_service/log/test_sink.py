@@ -13,6 +13,7 @@ from efo_service.factories.log import RETRIES
 from efo_service.log import segments
 from efo_service.log.catalog import read_catalog
 from efo_service.log.disk import DiskFiles
+from efo_service.log.files import Limits
 from efo_service.log.segments import list_segments, read_segment
 from efo_service.log.sink import LogSink
 from efo_service.relay.destination import Destination
@@ -326,7 +327,7 @@ async def test_the_size_of_a_part_is_that_of_its_records(sink, make_batch, chang
 
 @pytest.mark.parametrize(("limit", "calls"), [(0, 3), (16 * 1024 * 1024, 2)])
 async def test_only_a_large_commit_is_laid_out_in_a_thread(make_batch, tmp_path, monkeypatch, limit, calls) -> None:
-    monkeypatch.setattr(DiskFiles, "bytes_in_loop", limit)
+    monkeypatch.setattr(DiskFiles, "limits", Limits(8, limit, 0))
     called = []
 
     async def run_blocking(work):

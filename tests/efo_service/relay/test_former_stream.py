@@ -15,7 +15,6 @@ from efo_service.log.catalog import other_stream
 from efo_service.log.disk import DiskFiles
 from efo_service.log.export import export
 from efo_service.log.maintenance import LogMaintenance
-from efo_service.log.objects import keys
 from efo_service.log.objects.files import ObjectFiles
 from efo_service.log.readable import ReadableLog
 from efo_service.log.retention import RetentionRules
@@ -75,7 +74,7 @@ def place(request, tmp_path) -> Place:
     return Place(
         ReadableLog(ObjectFiles(store, parse_url("s3://logs/efo"))),
         open_object_log,
-        lambda: json.loads(store.get(keys.catalog(TOPIC)).content),
+        lambda: json.loads(store.get(f"{TOPIC}/catalog.json").content),
         lambda: LogMaintenance(ObjectFiles(store), TOPIC, RetentionRules()).run(0.0),
     )
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from efo_service.log.files import Content, Fields, ListedFile, Maintained, Owner, PartitionState, SizedSegment
+from efo_service.log.files import Content, Fields, Limits, ListedFile, Maintained, Owner, PartitionState, SizedSegment
 from efo_service.log.objects import compaction, keys
 from efo_service.log.objects.codec import checkpoint
 from efo_service.log.objects.documents import update
@@ -79,14 +79,9 @@ class ObjectFiles:
         return True
 
     @property
-    def parallel_commits(self) -> int:
-        """More than on a disk: a commit waits for the network."""
-        return 32
-
-    @property
-    def bytes_in_loop(self) -> int:
-        """None: a thread compresses without the interpreter's lock."""
-        return 0
+    def limits(self) -> Limits:
+        """A commit waits for the network, so there are more; it is compressed, without the interpreter's lock."""
+        return Limits(parallel_commits=32, bytes_in_loop=0, compacted_bytes=compaction.SEGMENT_BYTES)
 
     # --- documents -----------------------------------------------------------------------------------------
 
@@ -146,11 +141,6 @@ class ObjectFiles:
             f"the log {self.name} has no topic {topic!r}; it has: {', '.join(known()) or 'none'}; start the relay that"
             " writes it, or check the name"
         )
-
-    @property
-    def compacted_bytes(self) -> int:
-        """More than on a disk: see SEGMENT_BYTES."""
-        return compaction.SEGMENT_BYTES
 
     @contextmanager
     def turn(self, topic: str, now: float) -> Iterator[float | None]:

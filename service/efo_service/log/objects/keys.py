@@ -10,31 +10,17 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 COMMITS: Final = "commits"
 SEGMENTS: Final = "segments"
-READERS: Final = "readers"
 PROBES: Final = ".efo-probe"
 """Where the probe at the start writes. It is no valid name of a topic."""
-
-_PARTITION: Final = re.compile(r"[0-9]{1,9}")
-
-
-def catalog(topic: str) -> str:
-    """Return the key of a topic's catalog."""
-    return f"{topic}/catalog.json"
 
 
 def maintenance(topic: str) -> str:
     """Return the key of what says which process maintains a topic."""
     return f"{topic}/maintenance.json"
-
-
-def reader(topic: str, name: str) -> str:
-    """Return the key of a reader's offsets."""
-    return f"{topic}/{READERS}/{name}.json"
 
 
 def partition(topic: str, number: int) -> str:
@@ -60,8 +46,3 @@ def segments(topic: str, number: int) -> str:
 def segment(topic: str, number: int, base: int, end: int, token: str) -> str:
     """Return the key of a segment. `token`: of its writer, so that no key is ever used twice."""
     return f"{segments(topic, number)}{base:020}-{end:020}-{token}"
-
-
-def partition_numbers(names: list[str]) -> list[int]:
-    """Return the partitions among the names below a topic, in order."""
-    return sorted(int(name) for name in names if _PARTITION.fullmatch(name))

@@ -38,11 +38,12 @@ def test_a_partition_that_is_opened_meanwhile(log, call) -> None:
 
 
 def test_a_topic_that_is_created_meanwhile_by_another_shard(log) -> None:
-    log.writer(store_where_a_worker_opens_after(log, keys.catalog(TOPIC)), shard_id="shardId-000000000001")
+    log.writer(store_where_a_worker_opens_after(log, f"{TOPIC}/catalog.json"), shard_id="shardId-000000000001")
     assert sorted(read_catalog(ObjectFiles(log.memory), TOPIC).partitions.values()) == [0, 1]
 
 
 def test_a_topic_that_is_created_meanwhile_is_read(log) -> None:
     assert (
-        SHARD in read_catalog(ObjectFiles(store_where_a_worker_opens_after(log, keys.catalog(TOPIC))), TOPIC).partitions
+        SHARD
+        in read_catalog(ObjectFiles(store_where_a_worker_opens_after(log, f"{TOPIC}/catalog.json")), TOPIC).partitions
     )
