@@ -49,7 +49,7 @@ PROOFS: Final = {
         Proof("tables-e2e", "proofs.e2e.tables", "Tables of Delta and Iceberg on S3", 'ARGS="--only delta"'),
         Proof("cluster-e2e", "proofs.e2e.cluster", "A standalone Spark cluster without efo; workers are killed"),
         Proof("readers", "proofs.e2e.readers", "pandas, Polars, DuckDB and Spark 3.5 read a log that is compacted"),
-        Proof("spark-versions", "proofs.spark_versions", "Each Spark from 4.0 on", 'ARGS="4.1"', takes="25 min"),
+        Proof("spark-versions", "proofs.spark_versions", "Each Spark from 4.0 on", 'ARGS="4.1"', takes="30 min"),
         Proof("spark-parity", "proofs.spark_parity", "Options of Spark's Kafka source, on a broker and the log"),
     ),
     "Beside other software": (
