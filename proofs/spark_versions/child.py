@@ -185,6 +185,10 @@ def pipeline(directory: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         return
     for name, rows in sorted(result.rows_written.items()):
         yield f"pipeline: {name}", {"rows": rows}
+    # Spark drops what is older than the watermark before the last micro-batch. Where AvailableNow is one batch, as on
+    # 4.0 and 4.1, the run of the first records does not have the watermark that they give.
+    write_events(root, EVENTS, 20)
+    run_pipeline(settings)
     write_events(root, shard=1, age=7200)  # a shard that lags: its records are late for windows alone
     late = run_pipeline(settings)
     yield "pipeline: late records", {"rows": late.rows_written.get("records", 0), "were late": late.late_rows > 0}
