@@ -135,7 +135,6 @@ def _begin_epoch(
     store: Store, partition: Partition, clock: Callable[[], float], check_cancelled: Callable[[], object]
 ) -> Header:
     """Take the next number for this writer, and return its header."""
-    pending: _Pending | None = None
     for _ in range(OPEN_ATTEMPTS):
         head, newest = partition.live_end()
         if newest is not None:
@@ -155,9 +154,9 @@ def _begin_epoch(
             committed_at=clock(),
             write=secrets.token_hex(8),
         )
-        pending = _Pending(header, encode(header))
+        content = encode(header)
         check_cancelled()
-        if take_number(store, partition, pending):
+        if take_number(store, partition, _Pending(header, content)):
             return header
     raise StoreUnavailableError(
         f"{partition.name}: other writers took {OPEN_ATTEMPTS} numbers while this one opened it: two services write the"
