@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import socket
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from typing import Any
 
 import trio
@@ -20,6 +21,14 @@ async def listening(handler: Callable[[trio.SocketStream], Awaitable[object]] | 
         nursery.start_soon(trio.serve_listeners, handler, [listener])
         yield listener.socket.getsockname()[1]
         nursery.cancel_scope.cancel()
+
+
+@contextmanager
+def refused_port() -> Iterator[int]:
+    """Yield a port that is bound but not listening: nobody else can bind it, and it refuses connections."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield bound.getsockname()[1]
 
 
 def tls_handler(

@@ -21,8 +21,8 @@ from efo.testing import FakeKinesisThread, FakeSettings
 from efo_service.errors import UnavailableError
 from efo_service.log.readable import open_readable
 from efo_service.web.probe import ServiceAddress
-from proofs.local_servers.processes import free_port
 from proofs.paths import ROOT
+from proofs.ports import free_port
 from proofs.situations.situation import CANARY, Outcome
 from tests.step_meter import slowness
 

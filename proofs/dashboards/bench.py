@@ -13,10 +13,11 @@ from efo.testing import FakeKinesis
 from efo.testing.server.listener import Address
 from proofs.dashboards.cases import BACKLOG_HOURS, BACKLOG_RECORDS, CASES, Case
 from proofs.dashboards.pipelines import PIPELINE, SLOW_PIPELINE, Pipeline
-from proofs.dashboards.programs import COLLECTOR, Program, free_ports
+from proofs.dashboards.programs import COLLECTOR, Program
 from proofs.dashboards.prometheus import Prometheus, Target
 from proofs.dashboards.service import Service
 from proofs.paths import ROOT
+from proofs.ports import free_ports
 
 HEALTHY: Final = "efo-healthy"
 BY_OTLP: Final = "efo-otlp"

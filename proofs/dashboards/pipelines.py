@@ -11,9 +11,10 @@ import httpx2
 import trio
 
 from efo_service.workers.process import efo_command
-from proofs.dashboards.programs import Program, free_ports
+from proofs.dashboards.programs import Program
 from proofs.dashboards.service import Service
 from proofs.dashboards.verdict import Expectation
+from proofs.ports import free_ports
 
 PIPELINE: Final = "efo-pipeline"
 SLOW_PIPELINE: Final = "efo-pipeline-slow"

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import shutil
 import signal
-import socket
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from random import SystemRandom
 from typing import Final
 
 import trio
@@ -24,7 +21,6 @@ from proofs.peers.process_tree import descendants
 
 COLLECTOR: Final = TOOLS / "otelcol" / "otelcol"
 _SOURCE: Final = ROOT / "proofs" / "dashboards" / "collector"
-_PORTS: Final = itertools.count(SystemRandom().randrange(20_000, 30_000))
 _LOG_LINES: Final = 15
 _NOT_INHERITED: Final = ("EFO_", "AWS_", "OTEL_")
 _ADVICE: Final = {
@@ -52,26 +48,6 @@ def missing() -> list[str]:
 def build_collector() -> None:
     """Build the Collector, unless its source is older. Raises GoBuildError."""
     build(_SOURCE, COLLECTOR)
-
-
-def free_ports(count: int) -> list[int]:
-    """Return so many ports in a row that are free now, and were not returned before.
-
-    In a row, as a supervisor gives its workers the ports after its own. Below the ports of the system's outgoing
-    connections, which could take one before its server does.
-    """
-    while True:
-        ports = [next(_PORTS) for _ in range(count)]
-        if all(map(_is_free, ports)):
-            return ports
-
-
-def _is_free(port: int) -> bool:
-    try:
-        with socket.create_server(("127.0.0.1", port)):
-            return True
-    except OSError:
-        return False
 
 
 class Program:

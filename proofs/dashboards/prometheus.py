@@ -12,7 +12,8 @@ from typing import Any, Final
 import httpx2
 import trio
 
-from proofs.dashboards.programs import Program, free_ports
+from proofs.dashboards.programs import Program
+from proofs.ports import free_ports
 from tools.prometheus_rules import render
 
 FASTER: Final = 10

@@ -15,7 +15,8 @@ from efo.testing import FakeKinesis, When
 from efo.testing.faults import Fault
 from efo.testing.server.listener import Address
 from efo_service.workers.process import efo_command
-from proofs.dashboards.programs import Program, free_ports
+from proofs.dashboards.programs import Program
+from proofs.ports import free_ports
 
 _CREDENTIALS: Final = {"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x", "AWS_EC2_METADATA_DISABLED": "true"}
 _START_SECONDS: Final = 120.0

@@ -15,9 +15,10 @@ import botocore.loaders
 import botocore.session
 import pytest
 
-from proofs.local_servers.processes import Server, directory, free_port
+from proofs.local_servers.processes import Server, directory
 from proofs.local_servers.running import NotInstalledError
 from proofs.paths import TOOLS
+from proofs.ports import free_port
 
 LOOPBACK = Path(__file__).parent / "dynamodb_local" / "Loopback.java"
 

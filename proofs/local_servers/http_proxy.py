@@ -16,8 +16,9 @@ from urllib.parse import urlsplit
 import trio
 import trustme
 
-from proofs.local_servers.processes import Server, directory, free_port
+from proofs.local_servers.processes import Server, directory
 from proofs.local_servers.running import NotInstalledError
+from proofs.ports import free_port
 
 USER, PASSWORD = "reader", "correct-horse"
 _GONE: Final = (trio.BrokenResourceError, trio.ClosedResourceError, OSError)

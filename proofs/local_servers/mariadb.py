@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pymysql
 
-from proofs.local_servers.processes import Server, directory, free_port
+from proofs.local_servers.processes import Server, directory
 from proofs.local_servers.running import NotInstalledError
+from proofs.ports import free_port
 
 USER, PASSWORD, DATABASE = "efo", "correct-horse", "checkpoints"
 

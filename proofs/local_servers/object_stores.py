@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from efo_service.object_store.url import Option, Scheme
-from proofs.local_servers.processes import Server, directory, free_port
+from proofs.local_servers.processes import Server, directory
 from proofs.local_servers.running import NotInstalledError
 from proofs.paths import TOOLS
+from proofs.ports import free_port
 
 INSTALLED = TOOLS / "object-stores"
 BUCKET = "efo-logs"

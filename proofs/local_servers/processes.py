@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
@@ -19,12 +18,6 @@ START_TIMEOUT_SECONDS = 120.0
 
 class NotReadyError(Exception):
     """The server did not start. The message includes the end of its output."""
-
-
-def free_port() -> int:
-    """Return a port of 127.0.0.1 that is free now."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 @contextmanager

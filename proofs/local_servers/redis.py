@@ -9,8 +9,9 @@ from contextlib import contextmanager
 
 import redis
 
-from proofs.local_servers.processes import Server, directory, free_port
+from proofs.local_servers.processes import Server, directory
 from proofs.local_servers.running import NotInstalledError
+from proofs.ports import free_port
 
 PASSWORD = "correct-horse"
 

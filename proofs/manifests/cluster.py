@@ -14,9 +14,10 @@ from typing import Any, Final
 import trustme
 
 from proofs.go_build import build
-from proofs.local_servers.processes import Server, directory, free_port
+from proofs.local_servers.processes import Server, directory
 from proofs.local_servers.running import NotInstalledError
 from proofs.paths import ROOT, TOOLS
+from proofs.ports import free_port
 
 _SOURCE: Final = ROOT / "proofs/manifests/apiserver"
 _PROGRAM: Final = TOOLS / "manifests/bin/kube-apiserver"

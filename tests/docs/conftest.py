@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from efo.testing import FakeKinesisThread, FakeSettings
-from proofs.local_servers.processes import free_port
+from proofs.ports import free_port
 from tests.paths import ROOT
 
 RECORDS = [(f"customer-{n % 9}", json.dumps({"id": n, "price": n / 4}).encode()) for n in range(100)]

@@ -11,7 +11,7 @@ import pytest
 
 from efo_service.spark.errors import JavaMissingError
 from efo_service.spark.java import find_java
-from proofs.local_servers.processes import free_port
+from proofs.ports import free_port
 from tests.paths import ROOT
 from tools.docs import ledger
 from tools.docs.examples import BESIDE_SERVICE, Command, examples

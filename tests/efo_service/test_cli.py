@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import sys
 from functools import partial
@@ -16,6 +15,7 @@ from efo_service.version import commit
 from efo_service.web.app import create_app
 from efo_service.web.health import Health
 from efo_service.web.server import serve
+from tests.loopback import refused_port
 from tests.paths import ROOT
 
 
@@ -205,7 +205,5 @@ def test_a_missing_package_of_the_command_line_is_reported_with_the_install_comm
 
 @pytest.fixture
 def unused_port():
-    """Return a port that is bound but not listening: nobody else can bind it, and it refuses connections."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        yield taken.getsockname()[1]
+    with refused_port() as port:
+        yield port

@@ -21,7 +21,7 @@ from efo_service.object_store.memory import MemoryStore
 from efo_service.relay.errors import LogError
 from proofs.attacks.programs import STREAM, World, world
 from proofs.attacks.service import until
-from proofs.local_servers.processes import free_port
+from proofs.ports import free_port
 from proofs.situations.situation import Cases, Outcome
 from tests.efo_service.log.objects.logs import SHARD, STREAM as LOGGED, Log, make_records
 from tests.efo_service.relay.relaying import relay_all

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping
@@ -11,6 +10,7 @@ from typing import Any
 
 from proofs.benchmarks.readers.running import ClientError, Timing, client
 from proofs.benchmarks.readers.samples import Sample, Window, window
+from proofs.ports import free_port
 
 LOG = "efo_service.cli"
 KAFKA = "proofs.benchmarks.readers.kafka_service"
@@ -90,9 +90,3 @@ def _values(metrics: str) -> Iterator[tuple[str, float]]:
         if line and not line.startswith("#"):
             name, _, value = line.rpartition(" ")
             yield name, float(value)
-
-
-def free_port() -> int:
-    """Return a port of this machine that nobody uses now."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])

@@ -10,7 +10,7 @@ import trio
 
 from efo_service.demo.demo import ChildFailedError, DemoProcess
 from proofs.e2e.cluster.environments import BARE, NAME
-from proofs.local_servers.processes import free_port
+from proofs.ports import free_port
 
 START_SECONDS: Final = 300.0
 """How long a part of the cluster may take to start. Usually some seconds; a busy machine needs more."""

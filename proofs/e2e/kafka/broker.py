@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import time
 import uuid
@@ -22,6 +21,7 @@ from efo.errors import EfoError
 from efo_service.spark.errors import JavaMissingError
 from efo_service.spark.java import find_java
 from proofs.paths import TOOLS
+from proofs.ports import free_port
 
 BROKER: Final = TOOLS / "kafka" / "broker"
 CONNECTOR: Final = TOOLS / "kafka" / "connector"
@@ -54,13 +54,6 @@ def missing(*, connector: bool = False) -> str | None:
     if connector and not any(CONNECTOR.glob("spark-sql-kafka*.jar")):
         return f"no Spark connector for Kafka in {CONNECTOR}: {_INSTALL}"
     return None
-
-
-def free_port() -> int:
-    """Return a port of 127.0.0.1 that is free now."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port: int = listening.getsockname()[1]
-        return port
 
 
 class Broker:

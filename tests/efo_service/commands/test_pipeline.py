@@ -9,6 +9,7 @@ import pytest
 from efo_service.commands.pipeline import _metrics
 from efo_service.config.settings import Settings
 from efo_service.errors import UnavailableError
+from proofs.ports import free_port
 
 REPORT = {"query": "records", "batch_id": 0, "rows": 7, "rows_written": 5, "late_rows": 0, "seconds": 0.5, "lag": 3}
 
@@ -18,8 +19,7 @@ def settings(port: int) -> Settings:
 
 
 def test_metrics_port_serves_the_pipelines_metrics() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     with _metrics(settings(port)) as measure:
         measure(REPORT)
         text = urlopen(f"http://127.0.0.1:{port}/metrics").read().decode()

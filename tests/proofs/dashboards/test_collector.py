@@ -36,8 +36,3 @@ def test_a_missing_program_is_named_with_how_to_install_it(monkeypatch, capsys):
     assert "apt-get install prometheus" in printed.err
     assert "Go 1.25" in printed.err
     assert '"dashboards": "skipped"' in printed.out
-
-
-def test_ports_in_a_row_are_free():
-    first, second, third = programs.free_ports(3)
-    assert (second, third) == (first + 1, first + 2)

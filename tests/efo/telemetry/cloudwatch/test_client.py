@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import socket
-
 import pytest
 
 import efo
@@ -12,6 +10,7 @@ from efo.telemetry.cloudwatch import client as module
 from efo.telemetry.cloudwatch.client import PutError, open_client
 from efo.telemetry.cloudwatch.kcl_metrics import Datum
 from tests.fake_cloudwatch import serving
+from tests.loopback import refused_port
 
 WHERE = {"region": "eu-west-1", "endpoint_url": None, "ca_file": None, "profile": None}
 TIME = Datum("Time", "Milliseconds", (("Operation", "ProcessTask"), ("ShardId", "s-0")), 1.7e9, 3, 60.0, 10.0, 30.0)
@@ -82,11 +81,10 @@ async def test_a_refusal_says_whether_a_retry_is_of_use(cloudwatch, status, code
 
 
 async def test_a_server_that_is_gone_may_be_back_later(monkeypatch):
-    with socket.create_server(("127.0.0.1", 0)) as gone:
-        url = f"http://127.0.0.1:{gone.getsockname()[1]}"
-    async with open_client("billing", **WHERE | {"endpoint_url": url}) as client:
-        with pytest.raises(PutError) as error:
-            await client.put([TIME])
+    with refused_port() as gone:
+        async with open_client("billing", **WHERE | {"endpoint_url": f"http://127.0.0.1:{gone}"}) as client:
+            with pytest.raises(PutError) as error:
+                await client.put([TIME])
     assert not error.value.is_final
 
 

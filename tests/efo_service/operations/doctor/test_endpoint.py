@@ -24,6 +24,7 @@ from efo_service.operations.doctor.endpoint import (
 )
 from efo_service.operations.doctor.running import run_checks
 from proofs.local_servers.http_proxy import HttpProxy
+from tests.loopback import refused_port
 
 NAMES = ["region", "credentials", "dns", "tcp", "tls", "certificate", "http2", "clock"]
 
@@ -124,9 +125,7 @@ async def test_a_name_that_does_not_resolve_fails_dns_alone(monkeypatch):
 
 
 async def test_a_closed_port_fails_tcp_alone():
-    with socket.socket() as taken:  # bound, but not listening
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
+    with refused_port() as port:
         outcomes = await found(location(f"https://127.0.0.1:{port}"))
     assert failures(outcomes) == ["tcp"]
     assert f"127.0.0.1 port {port}" in outcomes["tcp"].detail

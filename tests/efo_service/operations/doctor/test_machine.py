@@ -23,6 +23,7 @@ from efo_service.operations.doctor.machine import (
 )
 from efo_service.operations.doctor.running import run_checks
 from efo_service.spark.errors import JavaMissingError
+from proofs.ports import free_port
 
 
 async def outcome_of(check):
@@ -42,8 +43,7 @@ def no_answer(host, port, path):
 
 
 async def test_a_free_port_passes_and_stays_free(listening):
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        free = server.getsockname()[1]
+    free = free_port()
     for _ in range(2):
         outcome = await outcome_of(port_check("port", "127.0.0.1", free, "[service] port", no_answer))
         assert (outcome.result, outcome.detail) == ("passed", f"127.0.0.1:{free} is free")

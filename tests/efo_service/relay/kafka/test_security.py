@@ -27,9 +27,10 @@ from efo_service.relay.kafka.errors import KafkaRefusedError
 from efo_service.relay.kafka.options import KafkaOptions
 from efo_service.relay.kafka.sink import open_kafka
 from efo_service.spark.java import find_java
-from proofs.e2e.kafka.broker import free_port, missing, running_broker
+from proofs.e2e.kafka.broker import missing, running_broker
 from proofs.local_servers.processes import directory
 from proofs.local_servers.running import NotInstalledError
+from proofs.ports import free_port
 from tests.efo_service.relay.relaying import commit
 
 SHARD = "shardId-000000000000"

@@ -43,8 +43,9 @@ from efo_service.relay.kafka.options import CHECKPOINT_PARTITIONS, KafkaOptions
 from efo_service.relay.kafka.producer import partitions
 from efo_service.relay.kafka.sink import open_kafka
 from efo_service.relay.relay import relay_shard
-from proofs.e2e.kafka.broker import free_port, running_broker
+from proofs.e2e.kafka.broker import running_broker
 from proofs.local_servers.kafka import read_topic, serve_kafka
+from proofs.ports import free_port
 from tests.efo_service.relay.kafka.crash import BATCH_RECORDS, batch
 from tests.efo_service.relay.relaying import ListedShard, commit, relay_all, to
 from tests.paths import ROOT

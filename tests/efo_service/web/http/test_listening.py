@@ -7,6 +7,7 @@ import pytest
 from efo_service.errors import UnavailableError
 from efo_service.web.http import listening as module
 from efo_service.web.http.listening import addresses, host_and_port_of, listening
+from proofs.ports import free_port
 from tests.efo_service.web.http.resolving import resolving
 
 
@@ -34,8 +35,8 @@ def test_an_address_of_ipv6_has_brackets_in_the_error():
 
 
 def test_a_port_that_another_program_has_on_one_of_the_addresses_is_refused_and_the_others_are_free(monkeypatch):
-    with socket.create_server(("127.0.0.2", 0)) as other:
-        port = other.getsockname()[1]
+    port = free_port()
+    with socket.create_server(("127.0.0.2", port)):
         resolving(monkeypatch, "127.0.0.1", "127.0.0.2")
         with pytest.raises(UnavailableError, match="Address already in use"), listening("host.test", port):
             pass

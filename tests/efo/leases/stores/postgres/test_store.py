@@ -25,6 +25,7 @@ from efo.leases.stores.postgres.store import PostgresLeaseStore
 from efo.model import Checkpoint, Lease
 from proofs.local_servers.postgres import PASSWORD, serve_postgres
 from tests.efo.leases.stores.all_stores import CALL_TIMEOUT
+from tests.loopback import refused_port
 from tests.waiting import until
 
 NUMBERS = count(1)
@@ -172,9 +173,8 @@ async def test_a_missing_database_is_named(url):
 
 
 async def test_a_refused_connection_is_unavailable(url):
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    message = await error_of_opening(changed(url, port=port), LeaseStoreUnavailableError)
+    with refused_port() as port:
+        message = await error_of_opening(changed(url, port=port), LeaseStoreUnavailableError)
     assert "refused" in message
     assert str(port) in message
 

@@ -25,6 +25,7 @@ from efo.leases.writes import RenewLease
 from efo.model import Checkpoint, Lease
 from proofs.local_servers.redis import PASSWORD, serve_redis
 from tests.efo.leases.stores.all_stores import CALL_TIMEOUT
+from tests.loopback import refused_port
 from tests.waiting import until
 
 NUMBERS = count(1)
@@ -238,9 +239,10 @@ async def test_the_documented_permissions_are_sufficient(open_store, client, url
 
 
 async def test_a_refused_connection_is_unavailable(open_store):
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    message = await error_of_opening(open_store(f"redis://:{PASSWORD}@127.0.0.1:{port}/0"), LeaseStoreUnavailableError)
+    with refused_port() as port:
+        message = await error_of_opening(
+            open_store(f"redis://:{PASSWORD}@127.0.0.1:{port}/0"), LeaseStoreUnavailableError
+        )
     assert "refused" in message
     assert str(port) in message
 
