@@ -9,6 +9,7 @@ VENV  := .venv
 BIN   := $(VENV)/bin
 UV    := .tools/uv/bin/uv
 READY := $(VENV)/.ready
+BYTECODE := $(VENV)/.bytecode
 
 # The first interpreter on PATH that is new enough. `make PYTHON=/path/to/python` selects another.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
@@ -35,8 +36,15 @@ WORKERS ?= $(shell echo $$((2 * $$(nproc))))
 # With bytecode, whatever the environment says: without it each of the hundreds of processes that tests start compiles
 # all that it imports, for seconds.
 PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
-test: $(READY) ## Run all tests of the code (ARGS="tests/efo_service -k config" for some)
+test: $(BYTECODE) ## Run all tests of the code (ARGS="tests/efo_service -k config" for some)
 	@$(PYTEST) -m "not page and not runner" $(ARGS)
+
+# In a new environment, each of the workers would compile all tests, and what they import, at the same time. What is wrong
+# with a test file is told by `test` itself.
+COLLECT := env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest --collect-only --quiet
+$(BYTECODE): $(READY)
+	@$(COLLECT) tests/efo >/dev/null & $(COLLECT) tests --ignore tests/efo >/dev/null; wait
+	@touch $@
 
 proofs-test: $(READY) ## Try the runners of proofs on small inputs
 	@$(PYTEST) -m runner $(ARGS)

@@ -40,7 +40,10 @@ class World:
         self.got: list[int] = []
         self.put_at: dict[int, float] = {}
         self.pace = 0.0
-        self.settings = ConsumerSettings(read_mode=read_mode, checkpoint_seconds=10.0, poll_seconds=5.0)
+        # Fewer calls and renewals than by default: much virtual time passes here.
+        self.settings = ConsumerSettings(
+            read_mode=read_mode, checkpoint_seconds=10.0, poll_seconds=5.0, failover_seconds=60.0
+        )
         fake.create_stream(STREAM)
 
     def put(self, *numbers: int) -> None:

@@ -311,7 +311,8 @@ async def test_isolated_a_stream_that_was_created_again_has_two_events_until_its
     autojump_clock, read_mode
 ):
     async with fake_with("orders", "clicks", settings=FakeSettings(stream_deleting=0.0)) as fake:
-        app, settings = Application(fake), efo.ConsumerSettings(read_mode=read_mode)
+        app = Application(fake)
+        settings = efo.ConsumerSettings(read_mode=read_mode, poll_seconds=5.0)  # an hour has many calls
         run = partial(app.run, on_service_error="isolate", settings=settings)
         async with trio.open_nursery() as nursery:
             consumer = await nursery.start(run, ["orders", "clicks"])
