@@ -19,7 +19,8 @@ from typing import Any, Final
 from efo.errors import EfoError
 from efo.testing import FakeKinesisThread, FakeSettings
 from efo_service.errors import UnavailableError
-from efo_service.log.readable import open_readable
+from efo_service.log.inspection import inspect_topic
+from efo_service.log.topic import open_log
 from efo_service.web.probe import ServiceAddress
 from proofs.paths import ROOT
 from proofs.ports import free_port
@@ -111,7 +112,7 @@ class Service:
     def relayed(self) -> int:
         """How many records are in its log, which has each once."""
         try:
-            state = open_readable(self.home / "relayed").inspect(STREAM)
+            state = inspect_topic(open_log(self.home / "relayed"), STREAM)
         except EfoError:
             return 0
         return sum(partition.end - partition.start for partition in state.partitions)

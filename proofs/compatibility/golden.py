@@ -31,7 +31,6 @@ from efo_service.log.consistency import adopt_into, plan_adoption
 from efo_service.log.disk import DiskFiles
 from efo_service.log.export import export
 from efo_service.log.partition_writer import open_partition
-from efo_service.log.readable import ReadableLog
 from efo_service.log.reader_offsets import commit_reader
 from efo_service.log.segments import list_segments
 from efo_service.relay.kafka.checkpoints import encode
@@ -54,9 +53,7 @@ def write(directory: Path) -> None:
     """Write the golden files of this version into a new directory. Raises FileExistsError."""
     directory.mkdir(parents=True)
     _write_log(directory / "log")
-    (directory / "export.jsonl").write_bytes(
-        b"".join(export(ReadableLog(DiskFiles(directory / "log")), STREAM, encoding="base64"))
-    )
+    (directory / "export.jsonl").write_bytes(b"".join(export(DiskFiles(directory / "log"), STREAM, encoding="base64")))
     trio.run(_write_sqlite, directory / "leases.sqlite")
     rows = [msgspec.json.encode(LeaseRow.of(lease)) + b"\n" for lease in leases()]
     (directory / "leases.jsonl").write_bytes(b"".join(rows))

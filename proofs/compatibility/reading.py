@@ -22,7 +22,6 @@ from efo_service.log.export import export
 from efo_service.log.inspection import inspect_topic, verify_topic
 from efo_service.log.maintenance import LogMaintenance
 from efo_service.log.partition_writer import open_partition
-from efo_service.log.readable import ReadableLog
 from efo_service.log.retention import RetentionRules
 from efo_service.relay.kafka.checkpoints import decode
 from efo_service.spark.source.offsets import Range
@@ -74,7 +73,7 @@ def _log(directory: Path) -> Iterator[str | None]:
     root, expected = directory / "log", (directory / "export.jsonl").read_bytes().splitlines()
     yield _same(
         "the export",
-        [*export(ReadableLog(DiskFiles(root)), STREAM, encoding="base64")],
+        [*export(DiskFiles(root), STREAM, encoding="base64")],
         [line + b"\n" for line in expected],
     )
     yield from verify_topic(DiskFiles(root), STREAM).problems
@@ -90,7 +89,7 @@ def _log(directory: Path) -> Iterator[str | None]:
         yield _same(f"the position of partition {partition.partition}", (writer.position, writer.end), (position, last))
         writer.close()
     LogMaintenance(DiskFiles(root, grace=0), STREAM, RetentionRules()).run(2e9)
-    exported = [*export(ReadableLog(DiskFiles(root)), STREAM, encoding="base64")]
+    exported = [*export(DiskFiles(root), STREAM, encoding="base64")]
     yield _same("the export after maintenance", len(exported), len(expected))
     readers = [(reader.name, reader.lag, reader.committed_at) for reader in before.readers]
     yield _same("the readers", readers, [("billing", 7, 1_700_000_000.125)])
@@ -105,8 +104,7 @@ def _spark(directory: Path) -> Iterator[str | None]:
         if expected:
             wanted = Range(STREAM, partition, expected[0][0], expected[-1][0] + 1)
             batches = [
-                batch.to_pydict()
-                for batch in read_range(ReadableLog(DiskFiles(root, mapped=True)), wanted, allow_gaps=False)
+                batch.to_pydict() for batch in read_range(DiskFiles(root, mapped=True), wanted, allow_gaps=False)
             ]
             rows = [row for batch in batches for row in zip(batch["offset"], batch["value"], strict=True)]
             yield _same(f"partition {partition}", rows, expected)

@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from efo.testing import FakeKinesisThread
-from efo_service.log.readable import open_readable
+from efo_service.log.inspection import inspect_topic
+from efo_service.log.topic import open_log
 from proofs.paths import ROOT
 
 FORMATS: Final = ("efo/leases/stores/sqlite/schema.py", "service/efo_service/log")
@@ -134,7 +135,7 @@ def _running(root: Path, fake: FakeKinesisThread, data: Path) -> Iterator[subpro
 def _count(data: Path) -> int:
     if not (data / "log" / _STREAM / "catalog.json").exists():
         return 0
-    state = open_readable(data / "log").inspect(_STREAM)
+    state = inspect_topic(open_log(data / "log"), _STREAM)
     return sum(partition.end - partition.start for partition in state.partitions)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import trio
 
 from efo_service.demo.load import FoundRecord
-from efo_service.log.readable import open_readable
+from efo_service.log.topic import open_log, read_topic
 from efo_service.object_store.url import parse_url
 from efo_service.relay.errors import SinkError
 from proofs.e2e.config import object_log
@@ -24,7 +24,7 @@ class ObjectLogOutput:
     def __init__(self, server: Running, topic: str) -> None:
         self._server = server
         self._topic = topic
-        self.log = open_readable(parse_url(self._url, server.options()))
+        self.log = open_log(parse_url(self._url, server.options()))
         self.relay_config = self.config()
 
     @property
@@ -44,8 +44,8 @@ class ObjectLogOutput:
 
     def _count(self) -> int:
         try:
-            catalog = self.log.catalog(self._topic)
-            return sum(self.log.end(self._topic, number, catalog) or 0 for number in catalog.shards)
+            topic = read_topic(self.log, self._topic)
+            return sum(topic.partition(number).end() or 0 for number in topic.catalog.shards)
         except SinkError:  # the service has not written yet
             return 0
 
@@ -55,10 +55,10 @@ class ObjectLogOutput:
 
     def _rows(self) -> list[FoundRecord]:
         rows: list[FoundRecord] = []
-        catalog = self.log.catalog(self._topic)
-        for number in catalog.shards:
-            start, end = self.log.start(self._topic, number, catalog), self.log.end(self._topic, number, catalog) or 0
-            for batch in self.log.parts(self._topic, number, start, end, catalog, allow_gaps=False):
+        topic = read_topic(self.log, self._topic)
+        for number in topic.catalog.shards:
+            partition = topic.partition(number)
+            for batch in partition.parts(partition.start(), partition.end() or 0, allow_gaps=False):
                 columns = (batch.column(name).to_pylist() for name in ("offset", "key", "value"))
                 for offset, key, data in zip(*columns, strict=True):
                     rows.append(FoundRecord((0.0, number, offset), key.decode(), data))

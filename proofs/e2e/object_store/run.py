@@ -16,6 +16,7 @@ from efo.exception_groups import collapse_groups
 from efo.testing import FakeKinesis, FakeSettings
 from efo_service.demo.demo import DemoProcess, ended
 from efo_service.demo.load import Comparison, DemoLoad, compare
+from efo_service.log.inspection import verify_topic
 from proofs.e2e.config import efo_config
 from proofs.e2e.kills import Killer, Target, pace_load, wait_for_records
 from proofs.e2e.object_store.output import ObjectLogOutput
@@ -111,7 +112,7 @@ async def _outages(target: Target, faults: Faults, report: Callable[[str], None]
 async def _compare(output: ObjectLogOutput, records: int) -> tuple[Comparison, list[str]]:
     """Read everything as a reader does, and verify every byte."""
     rows = await output.rows()
-    verified = await trio.to_thread.run_sync(output.log.verify, STREAM, lambda _: None)
+    verified = await trio.to_thread.run_sync(verify_topic, output.log, STREAM)
     problems = [*verified.problems]
     if verified.records != len(rows):
         problems.append(f"{verified.records} records were verified, but {len(rows)} were read")

@@ -30,11 +30,12 @@ from efo_service.config.loading import load
 from efo_service.config.settings import Settings
 from efo_service.errors import NoLeaseStoreError, UsageError
 from efo_service.factories.kinesis import created_within
-from efo_service.log.catalog import Adoption, other_stream
-from efo_service.log.consistency import lease_problems, stream_of_leases
+from efo_service.log.catalog import Adoption, other_stream, read_catalog, topics, uncatalogued_topics
+from efo_service.log.consistency import adopt_into, continue_with, lease_problems, plan_adoption, stream_of_leases
 from efo_service.log.export import FileFormat, export as export_lines, export_file
-from efo_service.log.inspection import TopicState, Verification
-from efo_service.log.readable import ReadableLog, open_readable
+from efo_service.log.files import LogFiles
+from efo_service.log.inspection import TopicState, Verification, inspect_topic, live_files, verify_topic
+from efo_service.log.topic import open_log
 from efo_service.object_store.url import is_url, log_root
 from efo_service.operations.recording import without_controls
 from efo_service.relay.errors import LogError, TopicNotFoundError
@@ -65,9 +66,9 @@ def inspect(
 ) -> None:
     """Show what the log holds: topics, partitions, their shards and positions, the readers and their lag."""
     log = readable_log(config, stream, directory)
-    states = [log.inspect(name) for name in _topics(log, topic)]
-    for name in log.uncatalogued_topics() if topic is None else ():
-        write_note(f"{log.where(name)} has partitions, but no catalog: see `efo log verify`")
+    states = [inspect_topic(log, name) for name in _topics(log, topic)]
+    for name in uncatalogued_topics(log) if topic is None else ():
+        write_note(f"{log.name}/{name} has partitions, but no catalog: see `efo log verify`")
     if as_json:
         write_json({"log": log.name, "topics": [asdict(state) for state in states]})
         return
@@ -90,7 +91,7 @@ def segments(
 ) -> None:
     """List the files of a topic that have records for readers, for other tools."""
     log = readable_log(config, stream, directory)
-    found = log.live_files(one_topic(log, topic))
+    found = live_files(log, one_topic(log, topic))
     if as_json:
         for file in found:
             write_json(asdict(file))
@@ -113,9 +114,9 @@ def verify(
     log = readable_log(config, stream, directory)
     problems: list[str] = []
     counts = {"segments": 0, "records": 0, "bytes": 0, "superseded_segments": 0, "superseded_bytes": 0}
-    for name in [*_topics(log, topic), *(log.uncatalogued_topics() if topic is None else ())]:
+    for name in [*_topics(log, topic), *(uncatalogued_topics(log) if topic is None else ())]:
         with _progress(name) as show:
-            found = log.verify(name, show)
+            found = verify_topic(log, name, show)
         of_topic = (found.segments, found.records, found.size, found.superseded, found.superseded_size)
         for key, count in zip(counts, of_topic, strict=True):
             counts[key] += count
@@ -207,16 +208,16 @@ def adopt(
     async def work(settings: Settings, store: LeaseStore) -> tuple[bool, dict[str, int]]:
         name = settings.topic if topic is None else topic
         leases = await store.list()
-        log = open_readable(settings.relay.log_root)
+        log = open_log(settings.relay.log_root)
         is_continued = await _continue_with(log, name, settings, stream_of_leases(leases), yes=yes)
         # A topic of dead letters may begin at any time: the checkpoints say nothing about it.
-        planned = log.plan_adoption(name, leases if name == settings.topic else ())
+        planned = plan_adoption(log, name, leases if name == settings.topic else ())
         if not planned:
             return is_continued, {}
         for adoption in planned:
             write_note(_describe(adoption))
         await confirm(f"adopt {len(planned)} shards into the topic {name} of {log.name}", yes=yes)
-        return is_continued, log.adopt(name, settings.kinesis.stream_name, planned)
+        return is_continued, adopt_into(log, name, settings.kinesis.stream_name, planned)
 
     is_continued, adopted = with_lease_store(Application(config=config, stream=stream), work)
     if as_json:
@@ -230,15 +231,13 @@ def adopt(
         write_line("nothing to adopt: the log has a partition for each shard that was read")
 
 
-async def _continue_with(
-    log: ReadableLog, topic: str, settings: Settings, created_at: float | None, *, yes: bool
-) -> bool:
+async def _continue_with(log: LogFiles, topic: str, settings: Settings, created_at: float | None, *, yes: bool) -> bool:
     """Let a topic of a former stream go on with that of the leases, if the operator wants it; return whether it does.
 
     `created_at`: when the stream of the leases was created, None if unknown.
     """
     try:
-        catalog = log.catalog(topic)
+        catalog = read_catalog(log, topic)
     except TopicNotFoundError:
         return False
     if created_at is None or other_stream(catalog, created_at, topic) is None:
@@ -249,7 +248,7 @@ async def _continue_with(
         f" one that was created at {time_text(created_at)} get new partitions"
     )
     await confirm(f"continue the topic {topic} of {log.name} with the stream that exists now", yes=yes)
-    log.continue_with(topic, settings.kinesis.stream_name, created_at)
+    continue_with(log, topic, settings.kinesis.stream_name, created_at)
     return True
 
 
@@ -274,22 +273,22 @@ def _leases(config: Path | None, stream: str | None, settings: Settings) -> Sequ
         return None
 
 
-def _compare_leases(log: ReadableLog, topic: str, leases: Sequence[Lease]) -> list[str]:
+def _compare_leases(log: LogFiles, topic: str, leases: Sequence[Lease]) -> list[str]:
     try:
-        catalog = log.catalog(topic)
+        catalog = read_catalog(log, topic)
     except TopicNotFoundError:
         catalog = None
     except LogError:  # verify_topic has reported it
         return []
-    return list(lease_problems(log.where(topic), catalog, leases))
+    return list(lease_problems(f"{log.name}/{topic}", catalog, leases))
 
 
-def _compare_stream(log: ReadableLog, settings: Settings, topics: Sequence[str]) -> list[str]:
+def _compare_stream(log: LogFiles, settings: Settings, names: Sequence[str]) -> list[str]:
     """Return what is wrong if the stream is not the one that topics name. A stream that cannot be asked is noted."""
     catalogs = {}
-    for topic in topics:
+    for topic in names:
         with suppress(LogError):  # verify_topic has reported it
-            catalogs[topic] = log.catalog(topic)
+            catalogs[topic] = read_catalog(log, topic)
     if not any(catalog.stream_created_at for catalog in catalogs.values()):
         return []
     try:
@@ -297,16 +296,16 @@ def _compare_stream(log: ReadableLog, settings: Settings, topics: Sequence[str])
     except (EfoError, trio.TooSlowError) as error:
         write_note(f"the stream could not be asked whether it is still the one of the log ({type(error).__name__})")
         return []
-    problems = (other_stream(catalog, created_at, log.where(topic)) for topic, catalog in catalogs.items())
+    problems = (other_stream(catalog, created_at, f"{log.name}/{topic}") for topic, catalog in catalogs.items())
     return [problem for problem in problems if problem is not None]
 
 
-def readable_log(config: Path | None, stream: str | None, directory: str | None) -> ReadableLog:
+def readable_log(config: Path | None, stream: str | None, directory: str | None) -> LogFiles:
     """Return the log to read. Raises ConfigurationError, and UsageError if there is no such directory."""
     root = load(config, stream).relay.log_root if directory is None else log_root(_absolute(directory))
     if isinstance(root, Path) and not os.path.isdir(root):  # noqa: PTH112 - false for a path that no file system takes
         raise UsageError(f"{root} is not a directory: set the log's root with --directory or [relay] directory")
-    return open_readable(root)
+    return open_log(root)
 
 
 def _absolute(directory: str) -> str:
@@ -314,22 +313,22 @@ def _absolute(directory: str) -> str:
     return directory if is_url(directory) else str(Path(directory.removeprefix("file://")).absolute())
 
 
-def one_topic(log: ReadableLog, topic: str | None) -> str:
+def one_topic(log: LogFiles, topic: str | None) -> str:
     """Return the topic, or the only one that the log has. Raises UsageError if it has several, or none."""
     if topic is not None:
         return topic
-    topics = log.topics()
-    if len(topics) != 1:
+    found = topics(log)
+    if len(found) != 1:
         raise UsageError(
-            f"the log {log.name} has {len(topics)} topics: choose one with --topic: {', '.join(topics)}"
-            if topics
+            f"the log {log.name} has {len(found)} topics: choose one with --topic: {', '.join(found)}"
+            if found
             else f"the log {log.name} has no topics"
         )
-    return topics[0]
+    return found[0]
 
 
-def _topics(log: ReadableLog, topic: str | None) -> list[str]:
-    return log.topics() if topic is None else [topic]
+def _topics(log: LogFiles, topic: str | None) -> list[str]:
+    return topics(log) if topic is None else [topic]
 
 
 @contextmanager

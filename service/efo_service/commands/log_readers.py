@@ -14,6 +14,8 @@ from efo_service.commands.log import Directory, OneTopic, one_topic, readable_lo
 from efo_service.commands.options import ConfigFile, Json, StreamName
 from efo_service.commands.output import format_time, write_json, write_line, write_table
 from efo_service.errors import UsageError
+from efo_service.log.inspection import inspect_topic
+from efo_service.log.reader_offsets import remove_reader
 
 
 def list_(
@@ -26,12 +28,12 @@ def list_(
 ) -> None:
     """List the readers of a topic, and how far each is behind."""
     log = readable_log(config, stream, directory)
-    state = log.inspect(one_topic(log, topic))
+    state = inspect_topic(log, one_topic(log, topic))
     if as_json:
         write_json({"log": log.name, "topic": state.topic, "readers": [asdict(reader) for reader in state.readers]})
         return
     write_table(
-        f"{len(state.readers)} readers of {log.where(state.topic)}",
+        f"{len(state.readers)} readers of {log.name}/{state.topic}",
         ("reader", "lag (records)", "committed"),
         (
             (reader.name, f"{reader.lag:,}", format_time(reader.committed_at) or "its file is invalid")
@@ -53,15 +55,15 @@ def remove(
     """Forget a reader that does not come back, so that retention waits for it no more."""
     log = readable_log(config, stream, directory)
     name = one_topic(log, topic)
-    known = {state.name: state for state in log.inspect(name).readers}
+    known = {state.name: state for state in inspect_topic(log, name).readers}
     if reader not in known:
-        raise UsageError(f"{log.where(name)} has no reader {reader!r}: it has {', '.join(known) or 'none'}")
+        raise UsageError(f"{log.name}/{name} has no reader {reader!r}: it has {', '.join(known) or 'none'}")
     found = known[reader]
     since = format_time(found.committed_at)
     when = f", which committed last at {since}" if since else ""
     question = f"forget the reader {reader}{when}, and {found.lag:,} records behind: what it has not read may expire"
     trio.run(partial(confirm, question, yes=yes))
-    log.remove_reader(name, reader)
+    remove_reader(log, name, reader)
     if as_json:
         write_json({"removed": reader})
     else:

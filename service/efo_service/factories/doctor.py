@@ -152,17 +152,18 @@ def _streams_of_topics(settings: Settings) -> dict[str, float]:
     if not topics:
         return {}
     try:
-        from efo_service.log.readable import open_readable  # noqa: PLC0415 - pyarrow is slow to import
+        from efo_service.log.topic import open_log, read_topic  # noqa: PLC0415 - pyarrow is slow to import
     except ModuleNotFoundError as error:
         if missing_in(error) is None:
             raise
         return {}  # the check of the sink says so
 
-    log, found = open_readable(relay.log_root), dict[str, float]()
-    for topic in topics:
+    files, found = open_log(relay.log_root), dict[str, float]()
+    for name in topics:
         with suppress(SinkError):  # there is none yet, or another check says what is wrong
-            if (created_at := log.catalog(topic).stream_created_at) is not None:
-                found[log.where(topic)] = created_at
+            topic = read_topic(files, name)
+            if topic.catalog.stream_created_at is not None:
+                found[topic.where] = topic.catalog.stream_created_at
     return found
 
 

@@ -23,7 +23,7 @@ from efo.identity import created_text, recreated
 from efo.model import Checkpoint
 from efo.protocol.identity import are_same
 from efo.third_party_errors import reason_of
-from efo_service.log.files import Fields, LogFiles, PartitionFiles, parse_fields
+from efo_service.log.files import Fields, LogFiles, Owner, parse_fields
 from efo_service.relay.doubt import read_again
 from efo_service.relay.errors import LogError, LogIncompleteError, LogOwnerError, TopicNotFoundError
 from efo_service.relay.files import whole_number
@@ -65,6 +65,10 @@ class Catalog:
         """The shard of each partition, in the order of the partitions."""
         present = {partition: shard_id for shard_id, partition in self.partitions.items()}
         return dict(sorted({**self.former, **present}.items()))
+
+    def owner(self, number: int) -> Owner:
+        """Return the stream and the shard of a partition."""
+        return self.stream, self.shards[number]
 
 
 def check_topic_name(topic: str) -> str:
@@ -275,11 +279,6 @@ def partition_names(files: LogFiles, topic: str) -> list[str]:
     return sorted(filter(_PARTITION.fullmatch, files.folders(topic)), key=int)
 
 
-def partition_of(files: LogFiles, topic: str, number: int, catalog: Catalog) -> PartitionFiles:
-    """Return a partition of the catalog."""
-    return files.partition(topic, number, (catalog.stream, catalog.shards[number]))
-
-
 @read_again
 def read_catalog(files: LogFiles, topic: str) -> Catalog:
     """Read a topic's catalog.
@@ -395,7 +394,8 @@ def _update(files: LogFiles, topic: str, stream: str, change: Callable[[Catalog]
         before = catalog = Catalog(stream, {}) if content is None else _parse(files, topic, content)
         check_stream(before, stream, f"{files.name}/{topic}")
         if not catalog.notes_records:
-            written = (number for number in catalog.shards if partition_of(files, topic, number, catalog).has_records())
+            partitions = {number: files.partition(topic, number, catalog.owner(number)) for number in catalog.shards}
+            written = (number for number, partition in partitions.items() if partition.has_records())
             catalog = replace(catalog, written=frozenset(written), notes_records=True)
         result[:] = [change(catalog)]
         return None if result[0] == before else catalog_fields(result[0])

@@ -21,53 +21,55 @@ from efo_service.log.catalog import (
     not_adopted,
     other_stream,
     partition_names,
-    partition_of,
     read_catalog,
 )
 from efo_service.log.files import LogFiles
 from efo_service.log.reader_offsets import read_readers
+from efo_service.log.topic import Topic, read_topic
 from efo_service.relay.errors import LogIncompleteError, SinkError, TopicNotFoundError
 
 
-def read_checked_catalog(files: LogFiles, topic: str) -> tuple[Catalog, list[str]]:
-    """Return a topic's catalog, and a message for each partition with records that it does not name.
+def checked_topic(files: LogFiles, name: str, complete: Catalog | None = None) -> tuple[Topic, list[str]]:
+    """Return a topic, and a message for each partition with records that its catalog does not name.
 
-    Raises as `read_catalog` does.
+    `complete`: a catalog that named all of them. If it is still the catalog, it is not compared again where a listing
+    costs a request. Raises as `read_catalog` does.
     """
+    if complete is not None and files.has_costly_listings and (topic := read_topic(files, name)).catalog == complete:
+        return topic, []
     # A partition enters the catalog before it gets a file: so the folders are listed first.
-    folders = partition_names(files, topic)
-    catalog = read_catalog(files, topic)
-    unknown = [folder for folder in folders if folder not in {str(number) for number in catalog.shards}]
-    messages = (files.uncatalogued(topic, folder, catalog.partitions) for folder in unknown)
-    return catalog, [message for message in messages if message is not None]
+    folders = partition_names(files, name)
+    topic = read_topic(files, name)
+    unknown = [folder for folder in folders if folder not in {str(number) for number in topic.catalog.shards}]
+    messages = (files.uncatalogued(name, folder, topic.catalog.partitions) for folder in unknown)
+    return topic, [message for message in messages if message is not None]
 
 
-def emptied(files: LogFiles, topic: str, catalog: Catalog) -> Iterator[int]:
+def emptied(topic: Topic) -> Iterator[int]:
     """Yield the partitions that have nothing although records were committed to them."""
-    for number in sorted(catalog.written & catalog.shards.keys()):
-        if not partition_of(files, topic, number, catalog).has_records():
+    for number in sorted(topic.catalog.written & topic.catalog.shards.keys()):
+        if not topic.partition(number).has_records():
             yield number
 
 
-def emptied_messages(files: LogFiles, topic: str, catalog: Catalog) -> list[str]:
+def emptied_messages(topic: Topic) -> list[str]:
     """Return a message for each of the partitions of `emptied`."""
-    found = emptied(files, topic, catalog)
-    return [partition_of(files, topic, number, catalog).emptied_message for number in found]
+    return [topic.partition(number).emptied_message for number in emptied(topic)]
 
 
-def check_topic(files: LogFiles, topic: str, stream: str | None = None) -> None:
+def check_topic(files: LogFiles, name: str, stream: str | None = None) -> None:
     """Check the catalog against the partitions, before a topic is written or exported. A new topic is consistent.
 
     `stream`: the topic must belong to it. Of each partition only the newest records are looked at. Raises
     LogIncompleteError, which names the first problem, LogOwnerError, LogVersionError, LogError and SinkError.
     """
     with suppress(TopicNotFoundError):
-        catalog, problems = read_checked_catalog(files, topic)
+        topic, problems = checked_topic(files, name)
         if stream is not None:
-            check_stream(catalog, stream, f"{files.name}/{topic}")
-        refuse([*problems, *emptied_messages(files, topic, catalog)])
-        for number in catalog.shards:
-            partition_of(files, topic, number, catalog).check()
+            check_stream(topic.catalog, stream, topic.where)
+        refuse([*problems, *emptied_messages(topic)])
+        for number in topic.catalog.shards:
+            topic.partition(number).check()
 
 
 def refuse(problems: list[str]) -> None:
@@ -77,18 +79,19 @@ def refuse(problems: list[str]) -> None:
         raise LogIncompleteError(problems[0] + others)
 
 
-def readers_ahead(files: LogFiles, topic: str, catalog: Catalog) -> Iterator[str]:
+def readers_ahead(topic: Topic) -> Iterator[str]:
     """Yield a message for each reader that has read further than a partition reaches."""
     # The readers are read first: afterwards a partition can only have grown.
-    for reader in read_readers(files, topic):
+    shards = topic.catalog.shards
+    for reader in read_readers(topic.files, topic.name):
         for number, offset in sorted(reader.offsets.items()):
-            if number not in catalog.shards and str(number) in partition_names(files, topic):
+            if number not in shards and str(number) in partition_names(topic.files, topic.name):
                 continue  # the catalog does not name it, which is a problem of its own
             with suppress(SinkError):  # damage is a problem of its own
-                end = (partition_of(files, topic, number, catalog).end() or 0) if number in catalog.shards else 0
+                end = (topic.partition(number).end() or 0) if number in shards else 0
                 if offset > end:
                     yield (
-                        f"{files.name}/{topic}/{number} ends at offset {end}, but the reader {reader.name} has read to"
+                        f"{topic.where}/{number} ends at offset {end}, but the reader {reader.name} has read to"
                         f" {offset}: its newest segments are missing. Restore them; if the relay has to read these"
                         " records again, see docs/log.md, Damage on a disk"
                     )
@@ -101,18 +104,18 @@ def readers_ahead(files: LogFiles, topic: str, catalog: Catalog) -> Iterator[str
 # from a log that was lost, moved or mistaken for another. So it is a command, `efo log adopt`, and never a guess.
 
 
-def plan_adoption(files: LogFiles, topic: str, leases: Iterable[Lease]) -> list[Adoption]:
+def plan_adoption(files: LogFiles, name: str, leases: Iterable[Lease]) -> list[Adoption]:
     """Return what `adopt_into` would do: for shards that were read but are unknown, and for emptied partitions.
 
     Raises LogIncompleteError if the catalog lacks a partition that has records: these are not lost.
     """
     leases = list(leases)
     try:
-        catalog, problems = read_checked_catalog(files, topic)
+        topic, problems = checked_topic(files, name)
     except TopicNotFoundError:
         return planned_adoptions(None, (), leases)
     refuse(problems)
-    return planned_adoptions(catalog, emptied(files, topic, catalog), leases)
+    return planned_adoptions(topic.catalog, emptied(topic), leases)
 
 
 def adopt_into(files: LogFiles, topic: str, stream: str, adoptions: Iterable[Adoption]) -> dict[str, int]:

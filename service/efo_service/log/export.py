@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.ipc
 
 from efo.errors import ConfigurationError
-from efo_service.log.readable import ReadableLog
+from efo_service.log.files import LogFiles
 from efo_service.log.reading import Bound, OnGap, Selection, plan, read, sized
 from efo_service.log.segments import SCHEMA
 from efo_service.relay.jsonlines import Encoding
@@ -40,7 +40,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def export(
-    log: ReadableLog,
+    files: LogFiles,
     topic: str,
     *,
     partition: int | None = None,
@@ -56,12 +56,12 @@ def export(
     SegmentMissingError or LogIncompleteError. Raises ConfigurationError, TopicNotFoundError, SegmentCorruptError,
     LogOwnerError and SinkError.
     """
-    for batch in _records(log, topic, Selection(None if partition is None else [partition], start, end), on_gap):
+    for batch in _records(files, topic, Selection(None if partition is None else [partition], start, end), on_gap):
         yield from _lines(batch, encoding)
 
 
 def export_file(
-    log: ReadableLog,
+    files: LogFiles,
     topic: str,
     path: Path,
     form: FileFormat,
@@ -81,11 +81,11 @@ def export_file(
         try:
             if form == "jsonl":
                 file.writelines(
-                    export(log, topic, partition=partition, start=start, end=end, encoding=encoding, on_gap=on_gap)
+                    export(files, topic, partition=partition, start=start, end=end, encoding=encoding, on_gap=on_gap)
                 )
                 return
             with _writer(file, form) as writer:
-                for batch in sized(_records(log, topic, selection, on_gap)):
+                for batch in sized(_records(files, topic, selection, on_gap)):
                     writer.write_batch(batch)
         except BaseException:
             path.unlink(missing_ok=True)
@@ -100,9 +100,8 @@ def _writer(file: IO[bytes], form: Literal["parquet", "arrow"]) -> Any:
     return parquet.ParquetWriter(file, SCHEMA, compression="zstd")
 
 
-def _records(log: ReadableLog, topic: str, selection: Selection, on_gap: OnGap | None) -> Iterator[pa.RecordBatch]:
-    catalog, ranges = plan(log, topic, selection, on_gap)
-    return read(log, topic, ranges, catalog, on_gap)
+def _records(files: LogFiles, topic: str, selection: Selection, on_gap: OnGap | None) -> Iterator[pa.RecordBatch]:
+    return read(*plan(files, topic, selection, on_gap), on_gap)
 
 
 def _lines(batch: pa.RecordBatch, encoding: Encoding) -> Iterator[bytes]:

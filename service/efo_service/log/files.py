@@ -1,7 +1,7 @@
 """The seam below the log: where its documents and the files of its partitions are.
 
 What the log is, is the same everywhere: a catalog, partitions, reader offsets (efo_service.log.catalog, consistency,
-inspection, readable). What a disk (efo_service.log.disk) and an object store (efo_service.log.objects.files) do in
+inspection, topic). What a disk (efo_service.log.disk) and an object store (efo_service.log.objects.files) do in
 different ways is here. The seam is at partitions, not at keys: an object store never deletes the key of a commit, so
 that a stalled writer is refused for ever; a disk with such tombstones would have millions of them, and has a lock and
 an epoch instead.

@@ -10,10 +10,10 @@ from typing import Final
 import pyarrow.compute as pc
 
 from efo.model import Checkpoint
-from efo_service.log.catalog import partition_of, read_catalog
-from efo_service.log.consistency import emptied_messages, read_checked_catalog, readers_ahead
+from efo_service.log.consistency import checked_topic, emptied_messages, readers_ahead
 from efo_service.log.files import Content, ListedFile, LogFiles, PartitionFiles, PartitionState
 from efo_service.log.reader_offsets import ReaderCommit, read_readers
+from efo_service.log.topic import read_topic
 from efo_service.relay.errors import LogIncompleteError, SegmentGoneError, SinkError
 
 MAX_READS: Final = 5
@@ -32,14 +32,14 @@ class LiveFile:
     name: str
 
 
-def live_files(files: LogFiles, topic: str) -> Iterator[LiveFile]:
+def live_files(files: LogFiles, name: str) -> Iterator[LiveFile]:
     """Yield the current files of a topic, by partition and offset. Raises TopicNotFoundError and SinkError.
 
     A compaction may supersede one at any time: its name is gone then, and whoever wanted it lists again.
     """
-    catalog = read_catalog(files, topic)
-    for number, shard_id in catalog.shards.items():
-        for one in partition_of(files, topic, number, catalog).files():
+    topic = read_topic(files, name)
+    for number, shard_id in topic.catalog.shards.items():
+        for one in topic.partition(number).files():
             if one.base is not None and one.end is not None:
                 if not one.is_superseded:
                     yield LiveFile(number, shard_id, one.base, one.end, one.size, one.name)
@@ -67,18 +67,18 @@ class TopicState:
     problems: tuple[str, ...]
 
 
-def inspect_topic(files: LogFiles, topic: str) -> TopicState:
+def inspect_topic(files: LogFiles, name: str) -> TopicState:
     """Return the state of a topic. Raises TopicNotFoundError, SegmentCorruptError, LogVersionError and SinkError."""
-    catalog, problems = read_checked_catalog(files, topic)
-    problems += emptied_messages(files, topic, catalog)
+    topic, problems = checked_topic(files, name)
+    problems += emptied_messages(topic)
     partitions: list[PartitionState] = []
-    for number in catalog.shards:
+    for number in topic.catalog.shards:
         try:
-            partitions.append(partition_of(files, topic, number, catalog).state())
+            partitions.append(topic.partition(number).state())
         except LogIncompleteError as error:
             problems.append(str(error))
-    readers = tuple(_reader_state(reader, partitions) for reader in read_readers(files, topic))
-    return TopicState(topic, catalog.stream, tuple(partitions), readers, tuple(problems))
+    readers = tuple(_reader_state(reader, partitions) for reader in read_readers(files, name))
+    return TopicState(name, topic.catalog.stream, tuple(partitions), readers, tuple(problems))
 
 
 def _reader_state(reader: ReaderCommit, partitions: list[PartitionState]) -> ReaderState:
@@ -106,7 +106,7 @@ class Verification:
 
 
 def verify_topic(
-    files: LogFiles, topic: str, on_segment: Callable[[Verification], None] = lambda _: None
+    files: LogFiles, name: str, on_segment: Callable[[Verification], None] = lambda _: None
 ) -> Verification:
     """Read every byte of a topic; call `on_segment` after each file. Raises TopicNotFoundError and LogError.
 
@@ -115,19 +115,19 @@ def verify_topic(
     """
     found = Verification()
     try:
-        catalog, uncatalogued = read_checked_catalog(files, topic)
+        topic, uncatalogued = checked_topic(files, name)
     except LogIncompleteError as error:
         found.problems.append(str(error))
         return found
     found.problems += uncatalogued
-    found.problems += emptied_messages(files, topic, catalog)
+    found.problems += emptied_messages(topic)
     try:
-        found.problems += readers_ahead(files, topic, catalog)
+        found.problems += readers_ahead(topic)
     except SinkError as error:
         found.problems.append(str(error))
-    for number in catalog.shards:
+    for number in topic.catalog.shards:
         try:
-            _Verifier(partition_of(files, topic, number, catalog), (topic, number), found, on_segment).run()
+            _Verifier(topic.partition(number), (name, number), found, on_segment).run()
         except SinkError as error:
             found.problems.append(str(error))
     return found

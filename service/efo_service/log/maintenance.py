@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
-from efo_service.log.catalog import is_topic, partition_of, read_catalog
+from efo_service.log.catalog import is_topic, read_catalog
 from efo_service.log.compaction import FAN_IN, plan_compaction
 from efo_service.log.files import LogFiles, Maintained, PartitionFiles, Span, never
 from efo_service.log.reader_offsets import floor, read_readers
@@ -79,7 +79,7 @@ class LogMaintenance:
         for number in catalog.shards:
             check_cancelled()
             if number not in self._partitions:
-                self._partitions[number] = partition_of(self._files, self._topic, number, catalog)
+                self._partitions[number] = self._files.partition(self._topic, number, catalog.owner(number))
             try:
                 for count in self._compact(self._partitions[number], now, check_cancelled):
                     counts.append(count)  # noqa: PERF402 - what was done before a failure counts

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from efo.model import Checkpoint, Record
-from efo_service.log.catalog import is_noted, mark_written, partition_of, with_shard
+from efo_service.log.catalog import is_noted, mark_written, with_shard
 from efo_service.log.columns.arrow import record_batch
 from efo_service.log.columns.layout import Columns, columns_of
 from efo_service.log.files import Appender, LogFiles, never
@@ -113,7 +113,8 @@ def open_partition(
     catalog = with_shard(files, topic, stream, shard_id, checkpoint, created_at)
     number = catalog.partitions[shard_id]
     was_written = number in catalog.written
-    opened = partition_of(files, topic, number, catalog).open(clock, check_cancelled, was_written=was_written)
+    partition = files.partition(topic, number, catalog.owner(number))
+    opened = partition.open(clock, check_cancelled, was_written=was_written)
     noted = is_noted(catalog, number, created_at)
     note = None if noted else partial(mark_written, files, topic, stream, number, created_at)
     writer = PartitionWriter(opened, topic, number, RecordMapping(stream, shard_id, extract), clock, note)

@@ -48,16 +48,16 @@ def read_log(
     pyarrow; while it is read, SegmentMissingError, SegmentCorruptError, LogOwnerError, LogVersionError and SinkError.
     """
     try:
-        from efo_service.log.readable import open_readable  # noqa: PLC0415 - an extra
-        from efo_service.log.reading import Selection, read_topic  # noqa: PLC0415 - the same
+        from efo_service.log.reading import Selection, read_records  # noqa: PLC0415 - an extra
+        from efo_service.log.topic import open_log  # noqa: PLC0415 - the same
     except ImportError as error:
         raise MissingExtraError("efo.read_log needs pyarrow: pip install 'efo[arrow]'") from error
     root = log_root(os.fspath(path), store_options)
     if isinstance(root, Path) and not root.is_dir():
         raise ConfigurationError(f"{root} is not a directory: give the root of a log, as [relay] directory names it")
-    log = open_readable(root.absolute() if isinstance(root, Path) else root)
+    files = open_log(root.absolute() if isinstance(root, Path) else root)
     selection = Selection(None if partitions is None else list(partitions), start, end)
-    return read_topic(log, topic, selection, columns, reader, _warn if allow_gaps else None)
+    return read_records(files, topic, selection, columns, reader, _warn if allow_gaps else None)
 
 
 def _warn(gap: str) -> None:

@@ -13,13 +13,15 @@ from math import ceil
 from typing import Final, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from efo.errors import ConfigurationError
-from efo_service.log.catalog import Catalog
 from efo_service.log.columns.positions import POSITION, select
-from efo_service.log.readable import ReadableLog
-from efo_service.log.reader_offsets import check_reader
+from efo_service.log.consistency import check_topic, checked_topic
+from efo_service.log.files import LogFiles, PartitionFiles
+from efo_service.log.reader_offsets import check_reader, commit_reader, read_readers
 from efo_service.log.segments import SCHEMA
+from efo_service.log.topic import Topic, read_topic
 
 BATCH_ROWS: Final = 16_384
 """Most rows of a batch: Spark is fastest with 8,000 to 16,000."""
@@ -48,9 +50,9 @@ class PartitionRange(NamedTuple):
     is_emptied: bool = False
 
 
-def read_topic(
-    log: ReadableLog,
-    topic: str,
+def read_records(
+    files: LogFiles,
+    name: str,
     selection: Selection,
     columns: Sequence[str] | None,
     reader: str | None,
@@ -59,10 +61,9 @@ def read_topic(
     """Return the records of a topic: see `efo.read_log`."""
     names = _checked_columns(columns)
     if reader is not None:
-        batches = _read_as(check_reader(reader), log, topic, selection, on_gap)
+        batches = _read_as(check_reader(reader), files, name, selection, on_gap)
     else:
-        catalog, ranges = plan(log, topic, selection, on_gap)
-        batches = read(log, topic, ranges, catalog, on_gap)
+        batches = read(*plan(files, name, selection, on_gap), on_gap)
     fields = [(SCHEMA if name in SCHEMA.names else POSITION).field(name) for name in names]
     return pa.RecordBatchReader.from_batches(pa.schema(fields), (select(batch, names) for batch in sized(batches)))
 
@@ -81,39 +82,39 @@ def _checked_columns(columns: Sequence[str] | None) -> list[str]:
 
 
 def plan(
-    log: ReadableLog, topic: str, selection: Selection, on_gap: OnGap | None = None
-) -> tuple[Catalog, list[PartitionRange]]:
-    """Return the catalog, and what to read of each partition, by their numbers.
+    files: LogFiles, name: str, selection: Selection, on_gap: OnGap | None = None
+) -> tuple[Topic, list[PartitionRange]]:
+    """Return the topic, and what to read of each partition, by their numbers.
 
     `on_gap`: called for each partition that is not in the catalog, instead of raising LogIncompleteError.
     Raises ConfigurationError, TopicNotFoundError and SinkError.
     """
     if on_gap is None:
-        log.check(topic)
-        catalog = log.catalog(topic)
+        check_topic(files, name)
+        topic = read_topic(files, name)
     else:
-        catalog, problems = log.checked_catalog(topic)
+        topic, problems = checked_topic(files, name)
         for problem in problems:
             on_gap(problem)
-    known = sorted(catalog.shards)
+    known = sorted(topic.catalog.shards)
     start, end = selection.start, selection.end
     chosen = known if selection.partitions is None else sorted(set(selection.partitions))
-    for name, bound in (("start", start), ("end", end)):
-        _check_bound(name, bound, chosen)
+    for option, bound in (("start", start), ("end", end)):
+        _check_bound(option, bound, chosen)
     if unknown := [number for number in chosen if number not in known]:
-        raise ConfigurationError(f"topic {topic} has no partition {unknown[0]}; it has: {', '.join(map(str, known))}")
+        raise ConfigurationError(f"topic {name} has no partition {unknown[0]}; it has: {', '.join(map(str, known))}")
     ranges: list[PartitionRange] = []
     for number in chosen:
-        newest = log.end(topic, number, catalog)
+        partition = topic.partition(number)
+        newest = partition.end()
         if newest is None:
-            ranges.append(PartitionRange(number, 0, 0, is_emptied=number in catalog.written))
+            ranges.append(PartitionRange(number, 0, 0, is_emptied=number in topic.catalog.written))
             continue
-        first = _offset(log, topic, number, start, catalog)
-        last = _offset(log, topic, number, end, catalog)
+        first, last = _offset(partition, number, start), _offset(partition, number, end)
         if first is None:
-            first = newest if isinstance(start, datetime) else log.start(topic, number, catalog)
+            first = newest if isinstance(start, datetime) else partition.start()
         ranges.append(PartitionRange(number, first, newest if last is None else min(last, newest)))
-    return catalog, ranges
+    return topic, ranges
 
 
 def _check_bound(name: str, bound: object, chosen: Sequence[int]) -> None:
@@ -128,18 +129,30 @@ def _check_bound(name: str, bound: object, chosen: Sequence[int]) -> None:
         raise ConfigurationError(f"{name} names the partition {others[0]}, which is not among those that are read")
 
 
-def _offset(log: ReadableLog, topic: str, number: int, bound: Bound, catalog: Catalog) -> int | None:
+def _offset(partition: PartitionFiles, number: int, bound: Bound) -> int | None:
     if isinstance(bound, datetime):
-        return log.first_offset(topic, number, max(0, ceil(bound.timestamp() * 1000)), catalog)
+        return first_offset(partition, max(0, ceil(bound.timestamp() * 1000)))
     return bound.get(number) if isinstance(bound, Mapping) else bound
+
+
+def first_offset(partition: PartitionFiles, milliseconds: int) -> int | None:
+    """Return the offset of the first record that arrived at this time or later, None if there is none.
+
+    As a broker does it for Spark's Kafka source. Arrival times are not quite ascending, so all are looked at, from
+    the oldest on. `milliseconds`: since the epoch. Raises SinkError and its kinds.
+    """
+    for base, times in partition.timestamps():
+        limit = pa.scalar(min(milliseconds * 1000, 2**63 - 1), times.type)
+        index: int = pc.index(pc.greater_equal(times, limit), value=True).as_py()
+        if index >= 0:
+            return base + index
+    return None
 
 
 # --- their records -----------------------------------------------------------------------------------------
 
 
-def read(
-    log: ReadableLog, topic: str, ranges: Iterable[PartitionRange], catalog: Catalog, on_gap: OnGap | None = None
-) -> Iterator[pa.RecordBatch]:
+def read(topic: Topic, ranges: Iterable[PartitionRange], on_gap: OnGap | None = None) -> Iterator[pa.RecordBatch]:
     """Yield the records of these ranges, in their order, with every byte checked.
 
     `on_gap`: pass over records that are missing, and call it with a message for each gap, instead of raising
@@ -148,16 +161,16 @@ def read(
     for number, start, end, is_emptied in ranges:
         if is_emptied:
             if on_gap is not None:
-                on_gap(log.emptied_message(topic, number, catalog))
+                on_gap(topic.partition(number).emptied_message)
             continue
-        at = start
-        for batch in log.parts(topic, number, start, end, catalog, allow_gaps=on_gap is not None):
+        at, where = start, f"{topic.where}/{number}"
+        for batch in topic.partition(number).parts(start, end, allow_gaps=on_gap is not None):
             if batch.num_rows:
                 first = batch.column("offset")[0].as_py()
-                _tell_gap(on_gap, log.where(topic, number), at, first)
+                _tell_gap(on_gap, where, at, first)
                 at = first + batch.num_rows
             yield batch
-        _tell_gap(on_gap, log.where(topic, number), at, end)
+        _tell_gap(on_gap, where, at, end)
 
 
 def _tell_gap(on_gap: OnGap | None, where: str, start: int, end: int) -> None:
@@ -166,25 +179,25 @@ def _tell_gap(on_gap: OnGap | None, where: str, start: int, end: int) -> None:
 
 
 def _read_as(
-    reader: str, log: ReadableLog, topic: str, selection: Selection, on_gap: OnGap | None
+    reader: str, files: LogFiles, name: str, selection: Selection, on_gap: OnGap | None
 ) -> Iterator[pa.RecordBatch]:
     """Return the records for a named reader, and commit what it has read."""
     if selection.partitions is not None:
         raise ConfigurationError("a named reader reads all partitions: leave out partitions, or reader")
-    known = next((one.offsets for one in log.readers(topic) if one.name == reader), {})
+    known = next((one.offsets for one in read_readers(files, name) if one.name == reader), {})
     if selection.start is None:
-        shards = log.catalog(topic).shards
+        shards = read_topic(files, name).catalog.shards
         selection = selection._replace(start={number: known[number] for number in known if number in shards})
     # From this commit on, retention waits. What it has removed since the first plan is not in the second one.
-    offsets = {one.partition: one.start for one in plan(log, topic, selection, on_gap)[1]}
-    log.commit_reader(topic, reader, offsets, time.time())
-    catalog, ranges = plan(log, topic, selection, on_gap)
+    offsets = {one.partition: one.start for one in plan(files, name, selection, on_gap)[1]}
+    commit_reader(files, name, reader, offsets, time.time())
+    topic, ranges = plan(files, name, selection, on_gap)
 
     def records() -> Iterator[pa.RecordBatch]:
         for one in ranges:
-            yield from read(log, topic, [one], catalog, on_gap)
+            yield from read(topic, [one], on_gap)
             offsets[one.partition] = max(one.start, one.end)
-            log.commit_reader(topic, reader, offsets, time.time())
+            commit_reader(files, name, reader, offsets, time.time())
 
     return records()
 

@@ -14,7 +14,6 @@ from efo_service.log.disk import DiskFiles
 from efo_service.log.export import export
 from efo_service.log.inspection import verify_topic
 from efo_service.log.partition_writer import open_partition
-from efo_service.log.readable import ReadableLog
 from efo_service.log.reader_offsets import commit_reader
 from efo_service.log.segments import list_segments
 from efo_service.log.sink import LogSink
@@ -48,7 +47,7 @@ def problems(root) -> list[str]:
 
 
 def exported(root, **which) -> list[tuple[int, int]]:
-    lines = map(json.loads, export(ReadableLog(DiskFiles(root)), "t", encoding="base64", **which))
+    lines = map(json.loads, export(DiskFiles(root), "t", encoding="base64", **which))
     return [(line["partition"], line["offset"]) for line in lines]
 
 

@@ -13,7 +13,6 @@ from efo_service.log.disk import DiskFiles
 from efo_service.log.export import export
 from efo_service.log.inspection import ReaderState, inspect_topic, verify_topic
 from efo_service.log.partition_writer import open_partition
-from efo_service.log.readable import ReadableLog
 from efo_service.log.reader_offsets import commit_reader
 from efo_service.log.segments import Segment, list_segments, read_origin, read_segment
 from efo_service.relay.errors import SegmentGoneError, SinkError, TopicNotFoundError
@@ -149,7 +148,7 @@ def test_verify_finds_no_problem_during_a_compaction(root, monkeypatch, at) -> N
 @pytest.mark.parametrize("at", [0, 1])
 def test_export_is_complete_during_a_compaction(root, monkeypatch, at) -> None:
     compact_before_reading(monkeypatch, root, segments(root)[at])
-    lines = [json.loads(line) for line in export(ReadableLog(DiskFiles(root)), "t", partition=0, encoding="base64")]
+    lines = [json.loads(line) for line in export(DiskFiles(root), "t", partition=0, encoding="base64")]
     assert [line["offset"] for line in lines] == list(range(6))
     assert len(segments(root)) == 2
 
@@ -215,12 +214,12 @@ def test_a_missing_topic_is_reported_with_the_existing_ones(root) -> None:
 
 
 def offsets(root, **which) -> list[tuple[int, int]]:
-    lines = map(json.loads, export(ReadableLog(DiskFiles(root)), "t", encoding="base64", **which))
+    lines = map(json.loads, export(DiskFiles(root), "t", encoding="base64", **which))
     return [(line["partition"], line["offset"]) for line in lines]
 
 
 def test_an_exported_line_has_all_fields_of_a_record(root, make_records) -> None:
-    first = next(export(ReadableLog(DiskFiles(root)), "t", partition=1, encoding="utf-8"))
+    first = next(export(DiskFiles(root), "t", partition=1, encoding="utf-8"))
     record = make_records(1)[0]
     assert json.loads(first) == {
         "topic": "t",
@@ -254,7 +253,7 @@ def test_a_value_that_is_not_utf_8_is_reported_with_its_offset(root, make_record
     writer.append([type(record)(record.sequence_number, 1.0, b"\xff", "k") for record in make_records(1)])
     writer.close()
     with pytest.raises(ConfigurationError, match=r"u/0/0 is not UTF-8 .* as base64"):
-        list(export(ReadableLog(DiskFiles(root)), "u", encoding="utf-8"))
+        list(export(DiskFiles(root), "u", encoding="utf-8"))
 
 
 # --- what is no segment --------------------------------------------------------------------------------------
@@ -284,7 +283,7 @@ def test_what_is_no_segment_is_reported_and_never_opened(root, place, message) -
     place(newest.path)
     assert message in problem(root)
     with pytest.raises(SinkError, match=message):
-        list(export(ReadableLog(DiskFiles(root)), "t", encoding="base64"))
+        list(export(DiskFiles(root), "t", encoding="base64"))
     with pytest.raises(SinkError, match=message):
         open_partition(DiskFiles(root), "t", "s", "one", lambda: 0.0)
     with pytest.raises(SinkError, match=f"{message}|is not a valid segment"):

@@ -15,7 +15,6 @@ from efo_service.log.compaction import COMPACTED_BYTES, FAN_IN, KIB, MIB, compac
 from efo_service.log.disk import DiskFiles
 from efo_service.log.maintenance import LogMaintenance
 from efo_service.log.partition_writer import open_partition
-from efo_service.log.readable import ReadableLog
 from efo_service.log.retention import RetentionRules
 from efo_service.log.segments import all_segments, list_segments, read_segment
 from efo_service.relay.errors import LogOwnerError, SegmentCorruptError, SegmentGoneError, SinkFullError
@@ -56,7 +55,7 @@ def grow(root, make_records):
 
 
 def values(root, end: int, start: int = 0) -> list[bytes]:
-    batches = read_range(ReadableLog(DiskFiles(root)), Range("t", 0, start, end), allow_gaps=False)
+    batches = read_range(DiskFiles(root), Range("t", 0, start, end), allow_gaps=False)
     return [value for batch in batches for value in batch.column("value").to_pylist()]
 
 

@@ -10,13 +10,13 @@ import pytest
 
 import efo
 from efo.errors import ConfigurationError
-from efo_service.log import readable as readable_module
+from efo_service.log import topic as topic_module
 from efo_service.log.compaction import FAN_IN
 from efo_service.log.disk import DiskFiles
+from efo_service.log.files import LogFiles
 from efo_service.log.maintenance import LogMaintenance
 from efo_service.log.objects.files import ObjectFiles
 from efo_service.log.partition_writer import open_partition
-from efo_service.log.readable import ReadableLog
 from efo_service.log.retention import RetentionRules
 from efo_service.relay.errors import SegmentMissingError, TopicNotFoundError
 from tests.efo_service.log.objects.logs import SHARD, STREAM, TOPIC, Log, make_records
@@ -51,8 +51,8 @@ class OnStore:
     def __init__(self) -> None:
         self._log = Log()
 
-    def open(self, url: object) -> ReadableLog:
-        return ReadableLog(ObjectFiles(self._log.client(), url))
+    def open(self, url: object) -> LogFiles:
+        return ObjectFiles(self._log.client(), url)
 
     def append(self, commits: int, records: int = 2) -> None:
         writer = self._log.writer()
@@ -73,7 +73,7 @@ def log(request, tmp_path, monkeypatch):
     if request.param == "disk":
         return OnDisk(tmp_path)
     log = OnStore()
-    monkeypatch.setattr(readable_module, "open_readable", log.open)
+    monkeypatch.setattr(topic_module, "open_log", log.open)
     return log
 
 

@@ -11,12 +11,14 @@ import pytest
 
 from efo.errors import StreamRecreatedError
 from efo.model import Checkpoint
-from efo_service.log.catalog import other_stream
+from efo_service.log.catalog import other_stream, read_catalog
+from efo_service.log.consistency import check_topic, continue_with
 from efo_service.log.disk import DiskFiles
 from efo_service.log.export import export
+from efo_service.log.files import LogFiles
+from efo_service.log.inspection import inspect_topic, verify_topic
 from efo_service.log.maintenance import LogMaintenance
 from efo_service.log.objects.files import ObjectFiles
-from efo_service.log.readable import ReadableLog
 from efo_service.log.retention import RetentionRules
 from efo_service.log.sink import LogSink
 from efo_service.object_store.memory import MemoryStore
@@ -34,7 +36,7 @@ FORMER, PRESENT = 1_700_000_000.0, 1_700_000_600.0
 class Place:
     """A log on one kind of storage. `content`: returns its catalog as it is stored."""
 
-    readable: ReadableLog
+    files: LogFiles
     open: Callable[[], AbstractAsyncContextManager[Sink]]
     content: Callable[[], dict[str, object]]
     maintain: Callable[[], None]
@@ -59,7 +61,7 @@ def place(request, tmp_path) -> Place:
             yield LogSink(DiskFiles(tmp_path), TOPIC, lock_timeout=0)
 
         return Place(
-            ReadableLog(DiskFiles(tmp_path)),
+            DiskFiles(tmp_path),
             open_log,
             lambda: json.loads((tmp_path / TOPIC / "catalog.json").read_text()),
             lambda: LogMaintenance(DiskFiles(tmp_path, grace=0), TOPIC, RetentionRules()).run(2e9),
@@ -71,7 +73,7 @@ def place(request, tmp_path) -> Place:
         yield LogSink(ObjectFiles(store.client()), TOPIC)
 
     return Place(
-        ReadableLog(ObjectFiles(store, parse_url("s3://logs/efo"))),
+        ObjectFiles(store, parse_url("s3://logs/efo")),
         open_object_log,
         lambda: json.loads(store.get(f"{TOPIC}/catalog.json").content),
         lambda: LogMaintenance(ObjectFiles(store), TOPIC, RetentionRules()).run(0.0),
@@ -83,22 +85,22 @@ async def test_the_former_stream_stays_readable_and_the_present_one_gets_new_par
     await place.write(make_batch(2), FORMER, OTHER)
     with pytest.raises(StreamRecreatedError):
         await place.write(make_batch(1), PRESENT)
-    place.readable.continue_with(TOPIC, STREAM, PRESENT)
+    continue_with(place.files, TOPIC, STREAM, PRESENT)
     await place.write(make_batch(4), PRESENT)
     assert place.offsets() == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (2, 0), (2, 1), (2, 2), (2, 3)]
-    assert place.readable.verify(TOPIC, lambda _: None).problems == []
-    state = place.readable.inspect(TOPIC)
+    assert verify_topic(place.files, TOPIC, lambda _: None).problems == []
+    state = inspect_topic(place.files, TOPIC)
     assert [(found.partition, found.shard_id) for found in state.partitions] == [(0, SHARD), (1, OTHER), (2, SHARD)]
-    catalog = place.readable.catalog(TOPIC)
+    catalog = read_catalog(place.files, TOPIC)
     assert (dict(catalog.partitions), dict(catalog.former)) == ({SHARD: 2}, {0: SHARD, 1: OTHER})
     place.maintain()
     assert len(place.offsets()) == 9
-    place.readable.check(TOPIC)
+    check_topic(place.files, TOPIC)
 
 
 async def test_the_writer_of_the_former_stream_is_refused_after_that(place, make_batch):
     await place.write(make_batch(3), FORMER)
-    place.readable.continue_with(TOPIC, STREAM, PRESENT)
+    continue_with(place.files, TOPIC, STREAM, PRESENT)
     with pytest.raises(StreamRecreatedError):
         await place.write(make_batch(2, 3), FORMER)
     assert place.offsets() == [(0, 0), (0, 1), (0, 2)]
@@ -108,16 +110,16 @@ async def test_it_can_happen_again(place, make_batch):
     for number in range(4):
         created_at = FORMER + 600 * number
         if number:
-            place.readable.continue_with(TOPIC, STREAM, created_at)
+            continue_with(place.files, TOPIC, STREAM, created_at)
         await place.write(make_batch(1), created_at)
     assert place.offsets() == [(0, 0), (1, 0), (2, 0), (3, 0)]
-    assert place.readable.verify(TOPIC, lambda _: None).problems == []
+    assert verify_topic(place.files, TOPIC, lambda _: None).problems == []
 
 
 async def test_a_topic_that_is_that_of_the_present_stream_is_not_changed(place, make_batch):
     await place.write(make_batch(3), FORMER)
     before = place.content()
-    place.readable.continue_with(TOPIC, STREAM, FORMER + 0.5)
+    continue_with(place.files, TOPIC, STREAM, FORMER + 0.5)
     assert place.content() == before
     await place.write(make_batch(1, 3), FORMER)
 
@@ -125,20 +127,20 @@ async def test_a_topic_that_is_that_of_the_present_stream_is_not_changed(place, 
 async def test_the_topic_of_another_stream_is_not_taken(place, make_batch):
     await place.write(make_batch(3), FORMER)
     with pytest.raises(LogOwnerError):
-        place.readable.continue_with(TOPIC, "clicks", PRESENT)
+        continue_with(place.files, TOPIC, "clicks", PRESENT)
 
 
 async def test_an_earlier_efo_reads_the_catalog_until_the_topic_goes_on_with_another_stream(place, make_batch):
     await place.write(make_batch(3), FORMER)
     assert place.content()["format"] == 1
-    place.readable.continue_with(TOPIC, STREAM, PRESENT)
+    continue_with(place.files, TOPIC, STREAM, PRESENT)
     assert place.content()["format"] == 2  # it would not read the partitions of the former stream
 
 
 async def test_an_earlier_catalog_has_no_time_until_the_next_commit(place, make_batch):
     await place.write(make_batch(3), None)
     assert "stream_created_at" not in place.content()
-    assert other_stream(place.readable.catalog(TOPIC), PRESENT, "x") is None
+    assert other_stream(read_catalog(place.files, TOPIC), PRESENT, "x") is None
     await place.write(make_batch(1, 3), FORMER)
     assert place.content()["stream_created_at"] == FORMER
 
@@ -155,7 +157,7 @@ async def test_an_open_of_a_stream_does_not_name_a_topic_that_may_be_that_of_a_f
 
 async def test_a_shard_that_was_read_before_is_adopted_as_always(place, make_batch):
     await place.write(make_batch(3), FORMER)
-    place.readable.continue_with(TOPIC, STREAM, PRESENT)
+    continue_with(place.files, TOPIC, STREAM, PRESENT)
     with pytest.raises(LogIncompleteError, match="efo log adopt"):
         await place.write(make_batch(1, 3), PRESENT, checkpoint=Checkpoint("7"))
 
@@ -166,4 +168,4 @@ async def test_a_topic_with_an_open_writer_is_not_changed(tmp_path, make_batch):
     async with sink.open(STREAM, SHARD) as shard:
         await commit(shard, make_batch(3))
         with pytest.raises(SinkLockedError, match="stop the relay first"):
-            ReadableLog(DiskFiles(tmp_path)).continue_with(TOPIC, STREAM, PRESENT)
+            DiskFiles(tmp_path).continue_with(TOPIC, STREAM, PRESENT)

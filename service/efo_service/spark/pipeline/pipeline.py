@@ -21,7 +21,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from efo_service.log.readable import ReadableLog, open_readable
+from efo_service.log.catalog import read_catalog
+from efo_service.log.files import LogFiles
+from efo_service.log.topic import open_log
 from efo_service.relay.errors import LogError, SinkError, TopicNotFoundError
 from efo_service.spark.errors import SparkError, reason, spark_errors
 from efo_service.spark.pipeline.progress import PipelineResult, Progress, ProgressReporter
@@ -59,7 +61,7 @@ def run_pipeline(
     """
     stop = stop or threading.Event()
     if settings.available_now and settings.kafka is None:
-        open_readable(settings.log).catalog(settings.topic)
+        read_catalog(open_log(settings.log), settings.topic)
     with spark_errors("the pipeline"):
         from pyspark import __version__  # noqa: PLC0415 - pyspark is slow to import and optional
 
@@ -214,7 +216,7 @@ def _wait_for_topic(settings: PipelineSettings, on_progress: Callable[[Progress]
     """
     if settings.kafka is not None:
         return True
-    log, reported = open_readable(settings.log), None  # one client: it looks for credentials once
+    log, reported = open_log(settings.log), None  # one client: it looks for credentials once
     seconds = POLL_SECONDS if isinstance(settings.log, Path) else STORE_POLL_SECONDS
     while (missing := _missing(log, settings.topic)) is not None:
         if missing != reported:
@@ -225,10 +227,10 @@ def _wait_for_topic(settings: PipelineSettings, on_progress: Callable[[Progress]
     return True
 
 
-def _missing(log: ReadableLog, topic: str) -> str | None:
+def _missing(log: LogFiles, topic: str) -> str | None:
     """Return None if the topic is there, why the log cannot be read now, or "" if there is no such topic yet."""
     try:
-        log.catalog(topic)
+        read_catalog(log, topic)
     except TopicNotFoundError:
         return ""
     except LogError:  # the query reports it

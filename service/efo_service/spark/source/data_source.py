@@ -22,6 +22,8 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from efo.errors import ConfigurationError, EfoError
+from efo_service.log.reader_offsets import commit_reader, read_readers
+from efo_service.log.topic import read_topic
 from efo_service.relay.errors import SegmentMissingError, SinkError
 from efo_service.spark.errors import one_line_errors
 from efo_service.spark.source.api import (
@@ -56,7 +58,7 @@ class EfoDataSource(LogDataSource):
     def _options(self) -> Options:
         options = parse_options(self.options)
         for topic in options.subscription.topics:
-            options.log.catalog(topic)
+            read_topic(options.log, topic)
         return options
 
     @classmethod
@@ -136,7 +138,7 @@ class LogStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableN
         options = self._planner.options
         result: dict[str, dict[str, int]] = {}
         for topic, partitions in offsets.items():
-            committed = [reader.offsets for reader in options.log.readers(topic) if reader.name == options.reader]
+            committed = [reader.offsets for reader in read_readers(options.log, topic) if reader.name == options.reader]
             result[topic] = {
                 partition: min([offset, *(before.get(int(partition), 0) for before in committed)])
                 for partition, offset in partitions.items()
@@ -243,6 +245,6 @@ class LogStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableN
     def _commit(self, end: Mapping[str, Mapping[str, int]]) -> None:
         options = self._planner.options
         if options.reader is not None:
-            for topic in sorted(self._planner.catalogs()):
+            for topic in sorted(self._planner.topics()):
                 offsets = {int(partition): offset for partition, offset in end.get(topic, {}).items()}
-                options.log.commit_reader(topic, options.reader, offsets, time.time())
+                commit_reader(options.log, topic, options.reader, offsets, time.time())

@@ -12,9 +12,10 @@ from typing import Final
 
 from efo.errors import ConfigurationError
 from efo_service.log.columns.positions import POSITION
-from efo_service.log.readable import ReadableLog, open_readable
+from efo_service.log.files import LogFiles
 from efo_service.log.reader_offsets import check_reader
 from efo_service.log.segments import SCHEMA
+from efo_service.log.topic import open_log
 from efo_service.object_store.url import StoreUrl, log_root
 from efo_service.relay.files import whole_number
 from efo_service.spark.source import subscription
@@ -83,7 +84,7 @@ class Options:
     `reader`: the name under which a query saves its reader offsets (efo_service.log.reader_offsets).
     """
 
-    log: ReadableLog
+    log: LogFiles
     subscription: TopicSelection
     starting: OffsetBound | None
     ending: OffsetBound | None
@@ -123,7 +124,7 @@ def parse_options(arguments: Mapping[str, str]) -> Options:
     starting, ending = starting_bound(values, read), ending_bound(values, read)
     check_order(starting, ending)
     return Options(
-        log=_log(values),
+        log=open_log(root_of(values), mapped=True),
         subscription=read,
         starting=starting,
         ending=ending,
@@ -149,10 +150,6 @@ def root_of(values: Mapping[str, str]) -> Path | StoreUrl:
     if not isinstance(options, dict):
         raise ConfigurationError('storeOptions: expected JSON like {"region": "eu-west-1"}')
     return log_root(values["path"], options)
-
-
-def _log(values: Mapping[str, str]) -> ReadableLog:
-    return open_readable(root_of(values), mapped=True)
 
 
 def _hint(name: str, known: Mapping[str, str]) -> str:

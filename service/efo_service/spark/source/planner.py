@@ -14,9 +14,11 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from efo.errors import ConfigurationError
-from efo_service.log.catalog import Catalog
+from efo_service.log.catalog import Catalog, topics, uncatalogued_topics
 from efo_service.log.columns.positions import select
-from efo_service.log.consistency import refuse
+from efo_service.log.consistency import checked_topic, refuse
+from efo_service.log.reading import first_offset
+from efo_service.log.topic import Topic
 from efo_service.relay.errors import TopicNotFoundError
 from efo_service.spark.errors import one_line_errors
 from efo_service.spark.source.bounds import EARLIEST, LATEST, AtTime, OffsetBound
@@ -39,20 +41,23 @@ class Planner:
 
     def __init__(self, options: Options) -> None:
         self.options = options
+        self._complete: dict[str, Catalog] = {}
 
-    def catalogs(self) -> dict[str, Catalog]:
-        """Return the catalogs of the subscribed topics, after a comparison with their directories.
+    def topics(self) -> dict[str, Topic]:
+        """Return the subscribed topics, after a comparison of their catalogs with their directories.
 
         A partition that is not in its catalog raises LogIncompleteError; without fail_on_data_loss it is a warning.
         """
         log, subscription = self.options.log, self.options.subscription
-        result: dict[str, Catalog] = {}
-        for topic in subscription.select(log.topics() if subscription.pattern is not None else ()):
-            result[topic], problems = log.checked_catalog(topic)
+        result: dict[str, Topic] = {}
+        for name in subscription.select(topics(log) if subscription.pattern is not None else ()):
+            result[name], problems = checked_topic(log, name, self._complete.get(name))
             self._refuse(problems)
+            if not problems:
+                self._complete[name] = result[name].catalog
         if subscription.pattern is not None:
-            lost = subscription.select(log.uncatalogued_topics())
-            self._refuse([f"{log.where(topic)} has partitions, but no catalog: see `efo log verify`" for topic in lost])
+            lost = subscription.select(uncatalogued_topics(log))
+            self._refuse([f"{log.name}/{topic} has partitions, but no catalog: see `efo log verify`" for topic in lost])
         return result
 
     def _refuse(self, problems: list[str]) -> None:
@@ -61,11 +66,11 @@ class Planner:
         for problem in problems:
             logger.warning("%s", problem)
 
-    def existing(self, catalogs: Mapping[str, Catalog]) -> list[TopicPartition]:
-        """Return the subscribed partitions of these catalogs."""
+    def existing(self, known: Mapping[str, Topic]) -> list[TopicPartition]:
+        """Return the subscribed partitions of these topics."""
         subscription = self.options.subscription
         partitions = [
-            TopicPartition(topic, partition) for topic, catalog in catalogs.items() for partition in catalog.shards
+            TopicPartition(name, partition) for name, topic in known.items() for partition in topic.catalog.shards
         ]
         if missing := sorted(subscription.partitions.difference(partitions)):
             raise ConfigurationError(f"the log has no partition {missing[0].partition} of {missing[0].topic}")
@@ -73,35 +78,33 @@ class Planner:
 
     def latest(self) -> dict[TopicPartition, int]:
         """Return the end of every partition."""
-        catalogs = self.catalogs()
-        return {partition: self._end(partition, catalogs) for partition in self.existing(catalogs)}
+        known = self.topics()
+        return {partition: self._end(partition, known) for partition in self.existing(known)}
 
     def resolve(self, bound: OffsetBound, *, others: int) -> dict[TopicPartition, int]:
         """Return the offsets that a bound means. `others`: for partitions that the bound does not name."""
-        catalogs = self.catalogs()
-        existing = self.existing(catalogs)
+        known = self.topics()
+        existing = self.existing(known)
         named = _named(bound)
         if unknown := sorted(set(named) - set(existing)):
             raise ConfigurationError(f"the log has no partition {unknown[0].partition} of {unknown[0].topic}")
-        return {partition: self._offset(partition, bound, others, catalogs) for partition in existing}
+        return {partition: self._offset(partition, bound, others, known) for partition in existing}
 
-    def _offset(
-        self, partition: TopicPartition, bound: OffsetBound, others: int, catalogs: Mapping[str, Catalog]
-    ) -> int:
+    def _offset(self, partition: TopicPartition, bound: OffsetBound, others: int, known: Mapping[str, Topic]) -> int:
         if isinstance(bound, AtTime):
             time = bound.of(partition)
-            offset = others if time is None else self._at_time(partition, time, bound, catalogs)
+            offset = others if time is None else self._at_time(partition, time, bound, known)
         else:
             offset = bound if isinstance(bound, int) else bound.get(partition, others)
         if offset == LATEST:
-            return self._end(partition, catalogs)
-        return self.options.log.start(*partition, catalogs[partition.topic]) if offset == EARLIEST else offset
+            return self._end(partition, known)
+        return known[partition.topic].partition(partition.partition).start() if offset == EARLIEST else offset
 
-    def _at_time(self, partition: TopicPartition, time: int, bound: AtTime, catalogs: Mapping[str, Catalog]) -> int:
-        offset = self.options.log.first_offset(*partition, time, catalogs[partition.topic])
+    def _at_time(self, partition: TopicPartition, time: int, bound: AtTime, known: Mapping[str, Topic]) -> int:
+        offset = first_offset(known[partition.topic].partition(partition.partition), time)
         if offset is not None:
             return offset
-        end = self._end(partition, catalogs)  # refuses a partition that was emptied
+        end = self._end(partition, known)  # refuses a partition that was emptied
         if not bound.or_latest:
             raise ConfigurationError(
                 f"{bound.option}: partition {partition.partition} of {partition.topic} has no record at or after"
@@ -109,11 +112,12 @@ class Planner:
             )
         return end
 
-    def _end(self, partition: TopicPartition, catalogs: Mapping[str, Catalog]) -> int:
-        catalog = catalogs[partition.topic]
-        end = self.options.log.end(*partition, catalog)
-        if end is None and partition.partition in catalog.written:
-            self._refuse([self.options.log.emptied_message(*partition, catalog)])
+    def _end(self, partition: TopicPartition, known: Mapping[str, Topic]) -> int:
+        topic = known[partition.topic]
+        files = topic.partition(partition.partition)
+        end = files.end()
+        if end is None and partition.partition in topic.catalog.written:
+            self._refuse([files.emptied_message])
         return 0 if end is None else end
 
     def tasks(self, whole: Sequence[Range]) -> list[LogRanges]:
@@ -134,10 +138,10 @@ class Planner:
 class GrowingPlanner(Planner):
     """Plans what a query reads of a log that may not exist yet."""
 
-    def catalogs(self) -> dict[str, Catalog]:
-        """Return the catalog of the stream's topic, none before the relay has written."""
+    def topics(self) -> dict[str, Topic]:
+        """Return the stream's topic, none before the relay has written."""
         try:
-            return super().catalogs()
+            return super().topics()
         except TopicNotFoundError:
             return {}
 

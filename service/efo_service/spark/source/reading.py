@@ -7,27 +7,29 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from efo_service.log.readable import ReadableLog
+from efo_service.log.files import LogFiles
 from efo_service.log.reading import sized
+from efo_service.log.topic import read_topic
 from efo_service.relay.errors import LogIncompleteError
 from efo_service.spark.source.offsets import Range
 
 logger = logging.getLogger(__name__)
 
 
-def read_range(log: ReadableLog, requested: Range, *, allow_gaps: bool) -> Iterator[pa.RecordBatch]:
+def read_range(log: LogFiles, requested: Range, *, allow_gaps: bool) -> Iterator[pa.RecordBatch]:
     """Yield the records of a range in order, after checksum verification.
 
     `allow_gaps`: skip missing records with a warning, instead of raising SegmentMissingError.
     Raises SegmentMissingError, SegmentCorruptError, LogOwnerError if segments belong to another shard than the catalog
     says, LogVersionError, SinkError.
     """
-    where = log.where(requested.topic, requested.partition)
-    catalog = log.catalog(requested.topic)
-    if requested.partition not in catalog.shards:
+    topic = read_topic(log, requested.topic)
+    where = f"{topic.where}/{requested.partition}"
+    if requested.partition not in topic.catalog.shards:
         raise LogIncompleteError(f"{where} is not in the catalog any more: see `efo log verify`")
     rows = 0
-    for batch in sized(log.parts(*requested, catalog, allow_gaps=allow_gaps)):
+    partition = topic.partition(requested.partition)
+    for batch in sized(partition.parts(requested.start, requested.end, allow_gaps=allow_gaps)):
         rows += batch.num_rows
         yield batch
     if missing := requested.end - requested.start - rows:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from efo_service.log.files import LogFiles
 from efo_service.log.objects.files import ObjectFiles
-from efo_service.log.readable import ReadableLog
 from efo_service.object_store.url import parse_url
 from efo_service.relay.errors import StoreDeniedError
 from efo_service.spark.pipeline import pipeline
@@ -37,14 +37,14 @@ def log() -> Log:
 
 
 @pytest.fixture
-def opened(log, monkeypatch) -> list[ReadableLog]:
-    opened: list[ReadableLog] = []
+def opened(log, monkeypatch) -> list[LogFiles]:
+    opened: list[LogFiles] = []
 
-    def open_readable(url) -> ReadableLog:
-        opened.append(ReadableLog(ObjectFiles(log.memory, url)))
+    def open_log(url) -> LogFiles:
+        opened.append(ObjectFiles(log.memory, url))
         return opened[-1]
 
-    monkeypatch.setattr(pipeline, "open_readable", open_readable)
+    monkeypatch.setattr(pipeline, "open_log", open_log)
     return opened
 
 

@@ -6,7 +6,6 @@ import pytest
 from efo.errors import ConfigurationError
 from efo_service.log.disk import DiskFiles
 from efo_service.log.objects.files import ObjectFiles
-from efo_service.log.readable import ReadableLog
 from efo_service.object_store.url import parse_url
 from efo_service.spark.source.bounds import EARLIEST, LATEST, AtTime
 from efo_service.spark.source.offsets import TopicPartition
@@ -18,7 +17,7 @@ REQUIRED = {"path": "/log", "subscribe": "t"}
 def test_options_have_defaults() -> None:
     options = parse_options(REQUIRED)
     assert (options.log, options.subscription.topics, options.reader) == (
-        ReadableLog(DiskFiles(Path("/log"), mapped=True)),
+        DiskFiles(Path("/log"), mapped=True),
         ("t",),
         None,
     )
@@ -41,7 +40,7 @@ def test_option_names_are_case_insensitive() -> None:
             "Reader": "billing-1",
         }
     )
-    assert options.log == ReadableLog(DiskFiles(Path("/log"), mapped=True))
+    assert options.log == DiskFiles(Path("/log"), mapped=True)
     assert (options.subscription.topics, options.reader) == (("a", "b"), "billing-1")
     assert (options.starting, options.ending, options.max_rows, options.tasks) == (EARLIEST, LATEST, 10, 3)
     assert (options.columns, options.fail_on_data_loss) == (COLUMNS, False)
@@ -57,7 +56,7 @@ def test_the_position_is_columns_by_its_option_or_by_name() -> None:
 
 @pytest.mark.parametrize("path", ["/var/log", "file:/var/log", "file:///var/log"])
 def test_a_directory_may_be_a_uri(path) -> None:
-    assert parse_options({**REQUIRED, "path": path}).log == ReadableLog(DiskFiles(Path("/var/log"), mapped=True))
+    assert parse_options({**REQUIRED, "path": path}).log == DiskFiles(Path("/var/log"), mapped=True)
 
 
 def test_starting_offsets_are_parsed_per_partition() -> None:
@@ -190,7 +189,7 @@ def test_invalid_options_are_rejected(options, message) -> None:
 
 def test_a_log_on_an_object_store_has_a_url_and_options() -> None:
     options = parse_options({**REQUIRED, "path": "s3://logs/efo", "storeOptions": '{"region": "eu-west-1"}'})
-    assert options.log == ReadableLog(ObjectFiles(url=parse_url("s3://logs/efo")))
+    assert options.log == ObjectFiles(url=parse_url("s3://logs/efo"))
     assert options.log.name == "s3://logs/efo"
     assert pickle.loads(pickle.dumps(options.log)).files._url.options == {"region": "eu-west-1"}  # noqa: S301 - its own
 

@@ -3,7 +3,6 @@ import logging
 import pytest
 
 from efo_service.log.disk import DiskFiles
-from efo_service.log.readable import ReadableLog
 from efo_service.log.reading import BATCH_ROWS
 from efo_service.log.segments import list_segments
 from efo_service.relay.errors import LogIncompleteError, LogOwnerError, SegmentCorruptError, SegmentMissingError
@@ -12,9 +11,7 @@ from efo_service.spark.source.reading import read_range
 
 
 def offsets(log, start: int, end: int, *, allow_gaps: bool = False) -> list[list[int]]:
-    batches = read_range(
-        ReadableLog(DiskFiles(log.root, mapped=True)), Range(log.topic, 0, start, end), allow_gaps=allow_gaps
-    )
+    batches = read_range(DiskFiles(log.root, mapped=True), Range(log.topic, 0, start, end), allow_gaps=allow_gaps)
     return [batch.column("offset").to_pylist() for batch in batches]
 
 
@@ -66,4 +63,4 @@ def test_swapped_directories_are_an_error_even_if_holes_are_allowed(log) -> None
 def test_a_partition_that_left_the_catalog_is_an_error(log) -> None:
     log.grow(0, 10)
     with pytest.raises(LogIncompleteError, match=r"7 is not in the catalog"):
-        list(read_range(ReadableLog(DiskFiles(log.root, mapped=True)), Range(log.topic, 7, 0, 1), allow_gaps=True))
+        list(read_range(DiskFiles(log.root, mapped=True), Range(log.topic, 7, 0, 1), allow_gaps=True))

@@ -8,13 +8,19 @@ from dataclasses import replace
 import pytest
 
 from efo.model import Checkpoint
+from efo_service.log.catalog import read_catalog
+from efo_service.log.consistency import adopt_into, check_topic, plan_adoption
 from efo_service.log.export import export
+from efo_service.log.files import LogFiles
+from efo_service.log.inspection import inspect_topic, verify_topic
 from efo_service.log.maintenance import LogMaintenance
 from efo_service.log.objects import keys
 from efo_service.log.objects.files import ObjectFiles
 from efo_service.log.objects.turns import SILENT_PASSES
-from efo_service.log.readable import ReadableLog
+from efo_service.log.reader_offsets import commit_reader
+from efo_service.log.reading import first_offset
 from efo_service.log.retention import RetentionRules
+from efo_service.log.topic import read_topic
 from efo_service.object_store.memory import MemoryStore
 from efo_service.object_store.probe import probe
 from efo_service.object_store.url import parse_url
@@ -27,20 +33,20 @@ from tests.efo_service.log.objects.logs import SHARD, STREAM, TOPIC, Log, make_r
 
 
 @pytest.fixture
-def readable(log) -> ReadableLog:
-    return ReadableLog(ObjectFiles(log.client(), parse_url("s3://logs/efo")))
+def files(log) -> LogFiles:
+    return ObjectFiles(log.client(), parse_url("s3://logs/efo"))
 
 
 @pytest.fixture
-def planner(readable) -> Planner:
-    return Planner(replace(parse_options({"path": "s3://logs/efo", "subscribe": TOPIC}), log=readable))
+def planner(files) -> Planner:
+    return Planner(replace(parse_options({"path": "s3://logs/efo", "subscribe": TOPIC}), log=files))
 
 
-def requests_of(readable: ReadableLog, call) -> list[tuple[str, str]]:
+def requests_of(files: LogFiles, call) -> list[tuple[str, str]]:
     made = []
-    readable.files._store.on_step = lambda step: None if step.is_done else made.append((step.operation, step.key))
+    files._store.on_step = lambda step: None if step.is_done else made.append((step.operation, step.key))
     call()
-    readable.files._store.on_step = lambda _: None
+    files._store.on_step = lambda _: None
     return made
 
 
@@ -57,7 +63,7 @@ def test_a_planner_sees_each_commit_and_its_tasks_read_it(log, planner) -> None:
     assert isinstance(task, LogRanges)
 
 
-def test_looking_for_the_end_again_costs_two_small_requests_however_long_the_log_is(log, planner, readable) -> None:
+def test_looking_for_the_end_again_costs_two_small_requests_however_long_the_log_is(log, planner, files) -> None:
     writer = log.writer()
     counts = []
     for _ in range(3):
@@ -65,94 +71,94 @@ def test_looking_for_the_end_again_costs_two_small_requests_however_long_the_log
             log.append(writer, 1)
         log.fold()
         planner.latest()
-        counts.append(requests_of(readable, planner.latest))
+        counts.append(requests_of(files, planner.latest))
     commit = [key for operation, key in counts[0] if operation == "head"]
     assert [[operation for operation, _ in made] for made in counts] == [["get", "head"]] * 3
     assert commit == [keys.commit(TOPIC, 0, 101)]
 
 
-def test_the_first_search_for_the_end_lists_no_commits(log, readable, planner) -> None:
+def test_the_first_search_for_the_end_lists_no_commits(log, files, planner) -> None:
     writer = log.writer()
     for _ in range(200):
         log.append(writer, 1)
-    made = requests_of(readable, planner.latest)
+    made = requests_of(files, planner.latest)
     assert not any(operation == "keys" for operation, _ in made)
     assert len(made) < 25
 
 
-def test_missing_records_are_never_passed_over(log, readable) -> None:
+def test_missing_records_are_never_passed_over(log, files) -> None:
     writer = log.writer()
     log.append(writer, 3)
     log.fold()
     log.append(writer, 2)
     log.expire()
     with pytest.raises(SegmentMissingError, match="offsets 0 to 2 are missing"):
-        list(read_range(readable, Range(TOPIC, 0, 0, 5), allow_gaps=False))
-    rows = sum(batch.num_rows for batch in read_range(readable, Range(TOPIC, 0, 0, 5), allow_gaps=True))
+        list(read_range(files, Range(TOPIC, 0, 0, 5), allow_gaps=False))
+    rows = sum(batch.num_rows for batch in read_range(files, Range(TOPIC, 0, 0, 5), allow_gaps=True))
     assert rows == 2
 
 
-def offsets(readable: ReadableLog, start: int, end: int) -> list[int]:
-    found = read_range(readable, Range(TOPIC, 0, start, end), allow_gaps=True)
+def offsets(files: LogFiles, start: int, end: int) -> list[int]:
+    found = read_range(files, Range(TOPIC, 0, start, end), allow_gaps=True)
     return [offset for batch in found for offset in batch.column("offset").to_pylist()]
 
 
 @pytest.mark.parametrize("lost", [0, 1, 2])
-def test_segments_that_were_deleted_are_passed_over_only_if_that_is_asked_for(log, readable, lost) -> None:
+def test_segments_that_were_deleted_are_passed_over_only_if_that_is_asked_for(log, files, lost) -> None:
     prepared(log)
     log.append(log.writer(), 1)
     kept = list(range(11))
     for segment in log.partition().read_head().head.segments[:lost]:
         del log.memory.objects[segment.key]
         kept = [at for at in kept if not segment.base <= at < segment.end]
-    assert offsets(readable, 0, 11) == kept
+    assert offsets(files, 0, 11) == kept
     if lost:
         with pytest.raises(SegmentMissingError, match="names it: restore it"):
-            list(read_range(readable, Range(TOPIC, 0, 0, 11), allow_gaps=False))
+            list(read_range(files, Range(TOPIC, 0, 0, 11), allow_gaps=False))
 
 
 @pytest.mark.parametrize("start", [0, 1, 5, 6])
-def test_a_live_commit_that_was_deleted_is_passed_over_only_if_that_is_asked_for(log, readable, start) -> None:
+def test_a_live_commit_that_was_deleted_is_passed_over_only_if_that_is_asked_for(log, files, start) -> None:
     writer = log.writer()
     for _ in range(7):
         log.append(writer, 1)
     del log.memory.objects[log.commits()[5]]  # the offset 4; no probe for the end meets it
-    assert offsets(readable, start, 7) == [at for at in range(start, 7) if at != 4]
+    assert offsets(files, start, 7) == [at for at in range(start, 7) if at != 4]
     if start < 4:
         with pytest.raises(SegmentMissingError, match="something else than efo deleted it"):
-            list(read_range(readable, Range(TOPIC, 0, start, 7), allow_gaps=False))
+            list(read_range(files, Range(TOPIC, 0, start, 7), allow_gaps=False))
 
 
-def test_the_first_offset_at_a_time(log, readable) -> None:
+def test_the_first_offset_at_a_time(log, files) -> None:
     writer = log.writer()
     for _ in range(3):
         log.append(writer, 2)
     log.fold()
     log.append(writer, 2)
-    catalog = readable.catalog(TOPIC)
-    found = [readable.first_offset(TOPIC, 0, 1_700_000_000_000 + at, catalog) for at in (-5, 0, 3, 7, 8)]
+    partition = read_topic(files, TOPIC).partition(0)
+    found = [first_offset(partition, 1_700_000_000_000 + at) for at in (-5, 0, 3, 7, 8)]
     assert found == [0, 0, 3, 7, None]
 
 
-def test_inspection_and_export(log, readable) -> None:
+def test_inspection_and_export(log, files) -> None:
     writer = log.writer()
     log.append(writer, 3)
     log.fold()
     log.append(writer, 2)
-    readable.commit_reader(TOPIC, "billing", {0: 1}, 10.0)
-    state = readable.inspect(TOPIC)
+    commit_reader(files, TOPIC, "billing", {0: 1}, 10.0)
+    state = inspect_topic(files, TOPIC)
     [partition] = state.partitions
     assert (partition.start, partition.end, partition.segments, partition.epoch) == (0, 5, 2, 1)
     assert partition.position == make_records(5)[-1].sequence_number
     assert [(reader.name, reader.lag) for reader in state.readers] == [("billing", 4)]
-    lines = [json.loads(line) for line in export(readable, TOPIC, encoding="utf-8")]
+    lines = [json.loads(line) for line in export(files, TOPIC, encoding="utf-8")]
     assert [(line["offset"], line["value"]) for line in lines] == [(at, f"value-{at}") for at in range(5)]
     with pytest.raises(TopicNotFoundError, match="it has: orders"):
-        readable.catalog("others")
+        read_catalog(files, "others")
 
 
-def verified(readable: ReadableLog) -> tuple[int, list[str]]:
-    found = readable.verify(TOPIC, lambda _: None)
+def verified(files: LogFiles) -> tuple[int, list[str]]:
+    found = verify_topic(files, TOPIC, lambda _: None)
     return found.records, found.problems
 
 
@@ -164,9 +170,9 @@ def prepared(log: Log) -> None:
     log.append(writer, 4)
 
 
-def test_a_whole_log_verifies(log, readable) -> None:
+def test_a_whole_log_verifies(log, files) -> None:
     prepared(log)
-    assert verified(readable) == (10, [])
+    assert verified(files) == (10, [])
 
 
 @pytest.mark.parametrize(
@@ -181,10 +187,10 @@ def test_a_whole_log_verifies(log, readable) -> None:
         (lambda objects: objects.update({f"{TOPIC}/7/head.json": next(iter(objects.values()))}), "does not name this"),
     ],
 )
-def test_damage_is_found(log, readable, damage, message) -> None:
+def test_damage_is_found(log, files, damage, message) -> None:
     prepared(log)
     damage(log.memory.objects)
-    _, problems = verified(readable)
+    _, problems = verified(files)
     assert any(message in problem for problem in problems), problems
 
 
@@ -197,16 +203,16 @@ def _flip(objects, part: str) -> None:
     one.content = one.content[:-20] + bytes([one.content[-20] ^ 1]) + one.content[-19:]
 
 
-def test_an_emptied_partition_is_replaced_by_an_adoption(log, readable) -> None:
+def test_an_emptied_partition_is_replaced_by_an_adoption(log, files) -> None:
     prepared(log)
     for key in [key for key in log.memory.objects if f"{TOPIC}/0/" in key]:
         del log.memory.objects[key]
     with pytest.raises(LogIncompleteError, match="records were committed to it"):
-        readable.check(TOPIC)
-    planned = readable.plan_adoption(TOPIC, [])
+        check_topic(files, TOPIC)
+    planned = plan_adoption(files, TOPIC, [])
     assert [(one.shard_id, one.after, one.replaces) for one in planned] == [(SHARD, Checkpoint.TRIM_HORIZON, 0)]
-    assert readable.adopt(TOPIC, STREAM, planned) == {SHARD: 1}
-    readable.check(TOPIC)
+    assert adopt_into(files, TOPIC, STREAM, planned) == {SHARD: 1}
+    check_topic(files, TOPIC)
     assert log.writer().position is None
 
 
