@@ -17,15 +17,14 @@ from efo.health import Overdue
 from efo.model import Batch, Checkpoint, Record
 from efo_service.log.columns.layout import Columns
 from efo_service.log.disk import DiskFiles
-from efo_service.log.disk_partition import LaidOut
-from efo_service.log.segments import SegmentContent
+from efo_service.log.disk_writer import SegmentContent
 from efo_service.log.sink import LogSink
 from efo_service.relay.destination import Destination, NoReports, SinkRetries
 from efo_service.relay.relay import relay_shard
 from efo_service.relay.sink import Part
 from efo_service.relay.write_buffer import Group
 
-_CARRIERS: Final = (Batch, Group, Part, Columns, LaidOut, SegmentContent, pa.RecordBatch)
+_CARRIERS: Final = (Batch, Group, Part, Columns, SegmentContent, pa.RecordBatch)
 _OURS: Final = ("efo.", "efo_service.")
 _ASKED: Final = ("efo.model", "efo_service.relay.mapping", "efo_service.relay.record_size")
 """What is asked about records, and does not pass them on."""

@@ -23,6 +23,7 @@ from efo.model import Checkpoint, Lease
 from efo.testing.recording.file import RecordedLine
 from efo_service.log import segments
 from efo_service.log.catalog import catalog_from
+from efo_service.log.disk_writer import segment_content
 from efo_service.log.files import parse_fields
 from efo_service.log.objects import codec
 from efo_service.log.objects.head import Head, decode_head, encode_head
@@ -133,7 +134,7 @@ def seeds() -> Iterator[bytes]:
     whole = codec.encode(_HEADER, _BATCH)
     yield bytes([4]) + whole[whole.index(b"\n") + 1 :].partition(b"}")[2].lstrip(b" ")
     for is_compressed in (False, True):
-        content = segments.segment_content(_BATCH, _ORIGIN, is_compressed=is_compressed)
+        content = segment_content(_BATCH, _ORIGIN, is_compressed=is_compressed)
         yield bytes([5]) + b"".join(map(bytes, content.chunks))
     yield bytes([6]) + whole
     yield bytes([_RECORDING]) + b'{"capture": 2, "stream": {"name": "orders"}}\n{"shard": "s-0"}\n'

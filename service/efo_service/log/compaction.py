@@ -22,8 +22,9 @@ from typing import Final
 
 import pyarrow as pa
 
+from efo_service.log.disk_writer import segment_content, write_segment
 from efo_service.log.files import SizedSegment
-from efo_service.log.segments import Origin, Segment, read_segment, segment_content, write_segment
+from efo_service.log.segments import Origin, Segment, read_segment
 from efo_service.relay.errors import LogOwnerError, SegmentGoneError, SinkError, os_errors
 
 KIB: Final = 1024

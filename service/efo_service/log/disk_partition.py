@@ -12,17 +12,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Final, NamedTuple
+from typing import IO, TYPE_CHECKING, Final
 
-from efo.model import Checkpoint
 from efo_service.log.compaction import compact, covered_parts, put_aside, remove, remove_superseded
-from efo_service.log.fencing import Epoch, begin_epoch, read_epoch
+from efo_service.log.disk_writer import DiskAppender
+from efo_service.log.fencing import begin_epoch, read_epoch
 from efo_service.log.files import Content, ListedFile, Maintained, Owner, PartitionState, SizedSegment
 from efo_service.log.segments import (
     MAX_LISTINGS,
-    Origin,
     Segment,
-    SegmentContent,
     all_segments,
     check_owner,
     has_segments,
@@ -33,12 +31,9 @@ from efo_service.log.segments import (
     read_parts,
     read_segment,
     read_timestamps,
-    segment_content,
     split_superseded,
-    write_segment,
 )
 from efo_service.relay.errors import (
-    LogIncompleteError,
     LogOwnerError,
     SegmentGoneError,
     SinkError,
@@ -262,50 +257,6 @@ def lock_for_writing(directory: Path, in_use: str) -> IO[bytes]:
             return lock(directory / "writer.lock", wait=False)
         except BlockingIOError as error:
             raise SinkLockedError(in_use) from error
-
-
-class LaidOut(NamedTuple):
-    """A commit that is to be made. `position`: the Kinesis position of its last record."""
-
-    content: SegmentContent
-    position: Checkpoint
-
-
-class DiskAppender:
-    """A partition that is open for writing; implements Appender. It has the lock, until it is closed, and an epoch."""
-
-    def __init__(self, epoch: Epoch, owner: Owner, held: IO[bytes]) -> None:
-        self._epoch = epoch
-        self._owner = owner
-        self._lock = held
-        self.position: Checkpoint | None = None
-        self.end = 0
-
-    def recover(self, emptied: str | None = None) -> None:
-        """Read the position and the end from the last segment, after checking every byte of it.
-
-        `emptied`: the message of the LogIncompleteError if there is none; None if there need not be one.
-        """
-        last = last_segment(self._epoch.directory)
-        if last is not None:
-            _, origin = read_segment(last)
-            check_owner(last, origin, self._owner)
-            self.position, self.end = origin.last, last.end
-        elif emptied is not None:
-            raise LogIncompleteError(emptied)
-
-    def lay_out(self, batch: pa.RecordBatch, first: Checkpoint, last: Checkpoint, now: float) -> LaidOut:
-        """Return the content of the next segment."""
-        return LaidOut(segment_content(batch, Origin(*self._owner, first, last, now)), last)
-
-    def append(self, laid_out: LaidOut) -> None:
-        """Write it as a segment. Raises SinkFencedError, SinkFullError and SinkError."""
-        segment = write_segment(self._epoch.directory, laid_out.content, self._epoch)
-        self.position, self.end = laid_out.position, segment.end
-
-    def close(self) -> None:
-        """Unlock the partition."""
-        self._lock.close()
 
 
 def _size(segment: Segment) -> int:

@@ -1,6 +1,6 @@
 """The writer of one shard: it turns records into rows of its partition, and appends them. Blocking, but for ShardLog.
 
-How a partition is fenced, recovered and appended to is in efo_service.log.disk_partition and
+How a partition is fenced, recovered and appended to is in efo_service.log.disk_writer and
 efo_service.log.objects.writer.
 """
 

@@ -23,7 +23,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import singledispatch
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.ipc
@@ -32,7 +32,6 @@ from zlib_ng.zlib_ng import crc32
 from efo.errors import ConfigurationError
 from efo.model import Checkpoint
 from efo.third_party_errors import reason_of
-from efo_service.log.fencing import removed_on_error
 from efo_service.relay.doubt import read_again
 from efo_service.relay.errors import (
     LogOwnerError,
@@ -40,12 +39,11 @@ from efo_service.relay.errors import (
     SegmentCorruptError,
     SegmentGoneError,
     SegmentMissingError,
-    SinkError,
     os_errors,
 )
 from efo_service.relay.files import check_regular, epoch_seconds, whole_number
 from efo_service.relay.mapping import MAPPING_VERSION
-from efo_service.relay.storage import names, sync_directory, write_file
+from efo_service.relay.storage import names
 
 FORMAT_VERSION: Final = 2
 """Incremented by each change that an older reader would misread. 1: no segment is compressed."""
@@ -71,8 +69,6 @@ _RESTORE: Final = (
     " Kinesis again, as far as its retention allows. Otherwise move only this segment away, and read without its"
     " records, with failOnDataLoss=false (docs/log.md, Damage on a disk)"
 )
-_SHORT: Final = 16 * 1024
-"""Shorter writes of Arrow are joined: for each write of a file, a thread gives up the interpreter's lock."""
 _MAGIC_BYTES: Final = 8
 """An Arrow file is an Arrow stream after these bytes, but for its footer."""
 MAX_LISTINGS: Final = 5
@@ -112,112 +108,6 @@ class Segment(NamedTuple):
         """The path of the segment's file."""
         suffix = "superseded" if self.is_put_aside else "arrow"
         return self.directory / f"{self.base:020}-{self.end:020}-{self.crc:08x}.{suffix}"
-
-
-# --- writing -------------------------------------------------------------------------------------------
-
-
-class WriteGuard(Protocol):
-    """Checks the right to write a segment. A partition writer has its epoch as guard, a compaction has its parts."""
-
-    @property
-    def temporary(self) -> Path:
-        """The temporary file of the segment, on the same file system."""
-        ...
-
-    def check(self) -> None:
-        """Raise if the segment must not be written any more."""
-        ...
-
-    def fenced(self) -> SinkError:
-        """Return the error for a temporary file that another process has removed."""
-        ...
-
-
-class SegmentContent(NamedTuple):
-    """The bytes of a segment's file, in order, their CRC, and the offsets `base` (inclusive) to `end` (exclusive)."""
-
-    chunks: Sequence[bytes | pa.Buffer]
-    crc: int
-    base: int
-    end: int
-
-
-def segment_content(batch: pa.RecordBatch, origin: Origin, *, is_compressed: bool = False) -> SegmentContent:
-    """Return the content of a segment with one batch of SCHEMA. Uncompressed columns are not copied."""
-    metadata = {
-        "efo.format": "2" if is_compressed else "1",
-        "efo.mapping": str(MAPPING_VERSION),
-        "efo.stream": origin.stream,
-        "efo.shard": origin.shard_id,
-        "efo.first": str(origin.first),
-        "efo.last": str(origin.last),
-        "efo.committed_at": repr(origin.committed_at),
-        **({"efo.memory": str(batch.nbytes)} if is_compressed else {}),
-    }
-    options = pa.ipc.IpcWriteOptions(compression="zstd" if is_compressed else None, use_threads=False)
-    base = batch.column("offset")[0].as_py()
-    chunks = _Chunks()
-    with pa.ipc.new_file(pa.PythonFile(chunks, "w"), SCHEMA.with_metadata(metadata), options=options) as writer:
-        writer.write_batch(batch)
-    return SegmentContent(chunks.take(), chunks.crc, base, base + batch.num_rows)
-
-
-class _Chunks:
-    """A file that keeps what is written to it. Short writes, of which Arrow makes many, become one chunk."""
-
-    closed = False
-
-    def __init__(self) -> None:
-        self.crc = 0
-        self._chunks: list[bytes | pa.Buffer] = []
-        self._short: list[bytes] = []
-
-    def write(self, data: bytes | pa.Buffer) -> int:
-        self.crc = crc32(data, self.crc)
-        if (size := len(data)) < _SHORT:
-            self._short.append(bytes(data))
-        else:
-            self._end_short()
-            self._chunks.append(data)
-        return size
-
-    def flush(self) -> None:
-        pass
-
-    def _end_short(self) -> None:
-        if self._short:
-            self._chunks.append(b"".join(self._short))
-            self._short = []
-
-    def take(self) -> list[bytes | pa.Buffer]:
-        self._end_short()
-        return self._chunks
-
-
-def write_segment(directory: Path, content: SegmentContent, guard: WriteGuard) -> Segment:
-    """Make the content durable as a segment.
-
-    The rename makes all of it visible at once. The directory is synced, so that the name survives a power failure.
-    Raises SinkFencedError, SinkFullError (nothing was written) and SinkError.
-    """
-    temporary = guard.temporary
-    with os_errors("write", temporary), removed_on_error(temporary):
-        write_file(temporary, content.chunks)
-        segment = Segment(content.base, content.end, content.crc, directory)
-        guard.check()
-        try:
-            temporary.rename(segment.path)
-        except FileNotFoundError:
-            raise guard.fenced() from None
-    try:
-        sync_directory(directory)
-    except OSError as error:  # never SinkFullError: the segment may exist
-        raise SinkError(f"cannot make {segment.path} durable: {error.strerror}") from error
-    return segment
-
-
-# --- reading -------------------------------------------------------------------------------------------
 
 
 def list_segments(directory: Path) -> list[Segment]:

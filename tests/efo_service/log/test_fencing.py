@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from efo_service.log.disk import DiskFiles
-from efo_service.log.disk_partition import DiskAppender
+from efo_service.log.disk_writer import DiskAppender
 from efo_service.log.fencing import EPOCH, begin_epoch, read_epoch
 from efo_service.log.partition_writer import PartitionWriter, open_partition
 from efo_service.log.segments import list_segments, read_segment

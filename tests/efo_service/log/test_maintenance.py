@@ -10,7 +10,7 @@ import shutil
 import pytest
 
 from efo.model import Record, checkpoint_of
-from efo_service.log import segments as segments_module
+from efo_service.log import disk_writer, segments as segments_module
 from efo_service.log.compaction import COMPACTED_BYTES, FAN_IN, KIB, MIB, compact
 from efo_service.log.disk import DiskFiles
 from efo_service.log.maintenance import LogMaintenance
@@ -341,13 +341,13 @@ def test_a_part_that_another_process_removed_is_not_brought_back(root, directory
     """A second compaction, on another host for example, may have removed records that expired."""
     grow(4)
     parts = list_segments(directory)[:3]
-    write_file = segments_module.write_file
+    write_file = disk_writer.write_file
 
     def write_and_remove_a_part(path, chunks) -> None:
         write_file(path, chunks)
         parts[1].path.unlink()
 
-    monkeypatch.setattr(segments_module, "write_file", write_and_remove_a_part)
+    monkeypatch.setattr(disk_writer, "write_file", write_and_remove_a_part)
     with pytest.raises(SegmentGoneError, match=r"was removed during its compaction.*another process"):
         compact(parts)
     assert len(list_segments(directory)) == 3
@@ -356,13 +356,13 @@ def test_a_part_that_another_process_removed_is_not_brought_back(root, directory
 
 def test_a_compacted_segment_that_another_process_removed_is_reported(root, directory, grow, monkeypatch) -> None:
     grow(4)
-    write_file = segments_module.write_file
+    write_file = disk_writer.write_file
 
     def write_and_remove(path, chunks) -> None:
         write_file(path, chunks)
         path.unlink()
 
-    monkeypatch.setattr(segments_module, "write_file", write_and_remove)
+    monkeypatch.setattr(disk_writer, "write_file", write_and_remove)
     with pytest.raises(SegmentGoneError, match=r"rollup\.tmp was removed: does another process compact"):
         compact(list_segments(directory)[:3])
     assert len(list_segments(directory)) == 4

@@ -15,6 +15,7 @@ from efo.model import checkpoint_of
 from efo_service.log import segments as segments_module
 from efo_service.log.columns.arrow import record_batch
 from efo_service.log.columns.layout import columns_of
+from efo_service.log.disk_writer import segment_content, write_segment
 from efo_service.log.fencing import begin_epoch
 from efo_service.log.segments import (
     MAX_LISTINGS,
@@ -29,10 +30,8 @@ from efo_service.log.segments import (
     read_parts,
     read_segment,
     read_timestamps,
-    segment_content,
     select,
     split_superseded,
-    write_segment,
 )
 from efo_service.relay.errors import (
     LogOwnerError,

@@ -10,7 +10,7 @@ import trio.testing
 
 from efo.model import Checkpoint, Record, checkpoint_of
 from efo_service.factories.log import RETRIES
-from efo_service.log import segments
+from efo_service.log import disk_writer
 from efo_service.log.catalog import read_catalog
 from efo_service.log.disk import DiskFiles
 from efo_service.log.files import Limits
@@ -213,7 +213,7 @@ async def test_a_segment_that_may_exist_is_not_written_again(filling, sink, make
     """The segment is renamed, but its directory cannot be synced: reopening shows whether it is durable."""
     destination = filling(0)
     with monkeypatch.context() as patched:
-        patched.setattr(segments, "sync_directory", raise_full)
+        patched.setattr(disk_writer, "sync_directory", raise_full)
         with pytest.raises(SinkError, match="durable") as caught:
             await relay_all(destination, make_batch(3))
     assert not isinstance(caught.value, SinkFullError)

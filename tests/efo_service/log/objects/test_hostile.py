@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from efo_service.relay.errors import SegmentCorruptError
 from efo_service.log import segments
+from efo_service.log.disk_writer import segment_content
 from efo_service.log.objects import codec
 from tests.efo_service.log.objects.logs import Log, STREAM
 
@@ -28,7 +29,7 @@ stored = next(one.content for key, one in log.memory.objects.items() if key.ends
 header, batch = codec.decode(stored, "x")
 body = codec._encode_records(batch)
 origin = segments.Origin(STREAM, "shard", codec.checkpoint("1"), codec.checkpoint("2"), 0.0)
-contents = [segments.segment_content(batch, origin, is_compressed=one) for one in (False, True)]
+contents = [segment_content(batch, origin, is_compressed=one) for one in (False, True)]
 files = [b"".join(map(bytes, content.chunks)) for content in contents]
 counts = {"refused": 0, "read": 0}
 
