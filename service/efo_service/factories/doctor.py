@@ -153,12 +153,14 @@ def _streams_of_topics(settings: Settings) -> dict[str, float]:
         return {}
     try:
         from efo_service.log.topic import open_log, read_topic  # noqa: PLC0415 - pyarrow is slow to import
+
+        files = open_log(relay.log_root)
     except ModuleNotFoundError as error:
         if missing_in(error) is None:
             raise
         return {}  # the check of the sink says so
 
-    files, found = open_log(relay.log_root), dict[str, float]()
+    found = dict[str, float]()
     for name in topics:
         with suppress(SinkError):  # there is none yet, or another check says what is wrong
             topic = read_topic(files, name)

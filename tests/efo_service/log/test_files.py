@@ -18,7 +18,6 @@ from efo_service.log.catalog import (
     allocate_partition,
     mark_written,
     partition_names,
-    partition_of,
     read_catalog,
     topics,
     uncatalogued_topics,
@@ -33,6 +32,7 @@ from efo_service.log.objects.files import ObjectFiles
 from efo_service.log.partition_writer import PartitionWriter, open_partition
 from efo_service.log.reader_offsets import ReaderCommit, commit_reader, floor, read_readers, remove_reader
 from efo_service.log.retention import RetentionRules
+from efo_service.log.topic import read_topic
 from efo_service.object_store.memory import MemoryStore
 from efo_service.relay.errors import (
     LogError,
@@ -241,7 +241,7 @@ def test_a_reader_that_is_ahead_is_reported(files, append) -> None:
 
 
 def partition(files: LogFiles):
-    return partition_of(files, TOPIC, 0, read_catalog(files, TOPIC))
+    return read_topic(files, TOPIC).partition(0)
 
 
 def test_a_partition_without_records_has_no_end(files) -> None:

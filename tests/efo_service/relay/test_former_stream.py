@@ -48,7 +48,7 @@ class Place:
                 await commit(shard, batch)
 
     def offsets(self) -> list[tuple[int, int]]:
-        lines = map(json.loads, export(self.readable, TOPIC, encoding="utf-8"))
+        lines = map(json.loads, export(self.files, TOPIC, encoding="utf-8"))
         return [(line["partition"], line["offset"]) for line in lines]
 
 
@@ -168,4 +168,4 @@ async def test_a_topic_with_an_open_writer_is_not_changed(tmp_path, make_batch):
     async with sink.open(STREAM, SHARD) as shard:
         await commit(shard, make_batch(3))
         with pytest.raises(SinkLockedError, match="stop the relay first"):
-            DiskFiles(tmp_path).continue_with(TOPIC, STREAM, PRESENT)
+            continue_with(DiskFiles(tmp_path), TOPIC, STREAM, PRESENT)

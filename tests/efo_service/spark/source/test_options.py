@@ -191,7 +191,7 @@ def test_a_log_on_an_object_store_has_a_url_and_options() -> None:
     options = parse_options({**REQUIRED, "path": "s3://logs/efo", "storeOptions": '{"region": "eu-west-1"}'})
     assert options.log == ObjectFiles(url=parse_url("s3://logs/efo"))
     assert options.log.name == "s3://logs/efo"
-    assert pickle.loads(pickle.dumps(options.log)).files._url.options == {"region": "eu-west-1"}  # noqa: S301 - its own
+    assert pickle.loads(pickle.dumps(options.log))._url.options == {"region": "eu-west-1"}  # noqa: S301 - its own
 
 
 @pytest.mark.parametrize(

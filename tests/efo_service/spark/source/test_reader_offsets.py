@@ -6,10 +6,10 @@ import logging
 
 import pytest
 
-from efo_service.log import reader_offsets
 from efo_service.log.disk import DiskFiles
 from efo_service.log.reader_offsets import read_readers
 from efo_service.relay.errors import SinkFullError
+from efo_service.spark.source import data_source
 from efo_service.spark.source.data_source import LogStreamReader
 from efo_service.spark.source.options import parse_options
 
@@ -56,7 +56,7 @@ def test_a_full_disk_does_not_fail_the_query(log, reader, monkeypatch, caplog) -
         raise SinkFullError("no room")
 
     with monkeypatch.context() as patched, caplog.at_level(logging.WARNING):
-        patched.setattr(reader_offsets, "commit_reader", full)
+        patched.setattr(data_source, "commit_reader", full)
         query.commit({log.topic: {"0": 4}})
     assert "no room" in caplog.text
     query.commit({log.topic: {"0": 7}})

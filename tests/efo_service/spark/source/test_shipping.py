@@ -6,6 +6,7 @@ import pyspark
 import pytest
 from pyspark import cloudpickle
 
+from efo_service.log.catalog import topics
 from efo_service.spark.errors import reason
 from efo_service.spark.source.data_source import EfoDataSource, LogStreamReader
 
@@ -28,7 +29,7 @@ def shipped(log) -> bytes:
 def test_a_reader_is_read_by_the_same_version(shipped, log) -> None:
     reader = cloudpickle.loads(shipped)
     assert isinstance(reader, LogStreamReader)
-    assert reader._planner.options.log.topics() == [log.topic]
+    assert topics(reader._planner.options.log) == [log.topic]
 
 
 def test_a_data_source_is_shipped_with_its_options(log) -> None:
