@@ -25,7 +25,7 @@ from efo_service.log.partition_writer import open_partition
 from efo_service.log.retention import RetentionRules
 from efo_service.relay.kafka.checkpoints import decode
 from efo_service.spark.source.offsets import Range
-from efo_service.spark.source.reading import read_range
+from efo_service.spark.source.planner import read_range
 from proofs.compatibility.golden import APPLICATION, MULTI_STREAM_ID, STREAM
 
 

@@ -31,11 +31,10 @@ from efo_service.operations.migration.aggregates import find_marks
 from efo_service.operations.migration.back import plan_rows
 from efo_service.operations.migration.formats import FORMATS, Format, FormatName
 from efo_service.operations.migration.layout import Layout, Mark, RowsSnapshot, Scope
-from efo_service.operations.migration.looking import look_twice, refuse_changes
 from efo_service.operations.migration.plan import Start, plan_leases, plan_target
 from efo_service.operations.migration.report import Report
 from efo_service.operations.migration.stores.opening import Defaults, dynamodb_table, open_rows
-from efo_service.operations.migration.stores.rows import RowTable
+from efo_service.operations.migration.stores.rows import RowTable, look_twice, refuse_changes
 
 _OF_KCL = ("KCL", "amazon_kclpy")
 _SHORT = {"moved": "moved", "nothing": "", "refused": "REFUSED"}

@@ -20,8 +20,16 @@ import trio
 from efo.errors import EfoError, LeaseStoreCorruptError, LeaseStoreUnavailableError
 from efo.protocol.backoff import Backoff, backoff
 from efo.retrying import retry
-from efo_service.object_leases.document import LeaseDocument, decode_document, encode_document, key_of
-from efo_service.object_leases.edits import Edit, Plan, Result, plan
+from efo_service.object_leases.document import (
+    Edit,
+    LeaseDocument,
+    Plan,
+    Result,
+    decode_document,
+    encode_document,
+    key_of,
+    plan,
+)
 from efo_service.object_store.store import ChangedError, ExistsError, Store, UnchangedError, Version
 from efo_service.relay.errors import StoreError, StoreUnavailableError
 

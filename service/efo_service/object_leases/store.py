@@ -24,8 +24,7 @@ from efo.leases.row_store import Change, RowStore
 from efo.leases.store import Inspection, LeaseScope, streams_of
 from efo.leases.writes import LeaseWrite, row_after
 from efo.model import Lease
-from efo_service.object_leases.document import FORMAT_VERSION, decode_lease
-from efo_service.object_leases.edits import Edit, Result
+from efo_service.object_leases.document import FORMAT_VERSION, Edit, Result, decode_lease
 from efo_service.object_leases.shared_document import SharedDocument
 from efo_service.object_store.store import Store
 

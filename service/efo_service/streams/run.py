@@ -25,9 +25,7 @@ from efo.telemetry.outages import Outages
 from efo.telemetry.spans import OtelTracing, tracer_of
 from efo.telemetry.tracing import open_spans
 from efo_service.config.settings import Settings
-from efo_service.factories.cloudwatch import open_metrics
-from efo_service.factories.consumer import consumer_settings
-from efo_service.factories.tracing import open_tracing
+from efo_service.factories.consumer import consumer_settings, open_metrics, open_tracing
 from efo_service.relay.destination import Destination, isolating
 from efo_service.relay.relay import CommitPace, relay_shard
 from efo_service.relay.write_buffer import Room

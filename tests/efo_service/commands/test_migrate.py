@@ -13,7 +13,7 @@ from efo.protocol.aggregation import AggregateEntry, aggregate
 from efo.testing import FakeKinesisThread
 from efo_service.cli import call
 from efo_service.exit_codes import Exit
-from efo_service.operations.migration.looking import look_twice
+from efo_service.operations.migration.stores.rows import look_twice
 from proofs.local_servers.dynamodb import credentials, serve_dynamodb_local
 from proofs.local_servers.redis import PASSWORD, serve_redis
 from tests.environment import use_fake

@@ -19,7 +19,7 @@ from efo_service.log.retention import RetentionRules
 from efo_service.log.segments import all_segments, list_segments, read_segment
 from efo_service.relay.errors import LogOwnerError, SegmentCorruptError, SegmentGoneError, SinkFullError
 from efo_service.spark.source.offsets import Range
-from efo_service.spark.source.reading import read_range
+from efo_service.spark.source.planner import read_range
 
 AFTER_GRACE = 2_000_000_000.0
 """A time long after a test has written its files: superseded segments are removed."""

@@ -17,8 +17,8 @@ from efo_service.object_leases.document import (
     encode_document,
     encode_lease,
     key_of,
+    plan,
 )
-from efo_service.object_leases.edits import plan
 
 LEASE = Lease("shardId-000000000001", Checkpoint("7", 2), owner="ann", counter=3)
 

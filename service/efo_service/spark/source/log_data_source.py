@@ -21,7 +21,7 @@ from pyspark.sql.types import (
 )
 
 from efo.errors import ConfigurationError
-from efo_service.log.columns.positions import POSITION
+from efo_service.log.reading import POSITION
 from efo_service.log.segments import SCHEMA
 from efo_service.spark.errors import one_line_errors
 from efo_service.spark.source import catalog_table

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Final
 
 from efo.errors import ConfigurationError
-from efo_service.log.columns.positions import POSITION
 from efo_service.log.files import LogFiles
 from efo_service.log.reader_offsets import check_reader
+from efo_service.log.reading import POSITION
 from efo_service.log.segments import SCHEMA
 from efo_service.log.topic import open_log
 from efo_service.object_store.url import StoreUrl, log_root

@@ -1,6 +1,7 @@
 """Plans what a query reads: the subscribed partitions of the log, where they start and end, and the tasks.
 
-Spark pickles the planner for its executors, which read by it. It keeps no state.
+Spark pickles the planner for its executors, which read by it. It keeps no state, but which catalogs were
+complete. `read_range` yields Arrow batches of the size that is fastest in Spark.
 """
 
 from __future__ import annotations
@@ -15,16 +16,15 @@ from pyspark.sql.datasource import InputPartition
 
 from efo.errors import ConfigurationError
 from efo_service.log.catalog import Catalog, topics, uncatalogued_topics
-from efo_service.log.columns.positions import select
 from efo_service.log.consistency import checked_topic, refuse
-from efo_service.log.reading import first_offset
-from efo_service.log.topic import Topic
-from efo_service.relay.errors import TopicNotFoundError
+from efo_service.log.files import LogFiles
+from efo_service.log.reading import first_offset, select, sized
+from efo_service.log.topic import Topic, read_topic
+from efo_service.relay.errors import LogIncompleteError, TopicNotFoundError
 from efo_service.spark.errors import one_line_errors
 from efo_service.spark.source.bounds import EARLIEST, LATEST, AtTime, OffsetBound
 from efo_service.spark.source.offsets import Range, TopicPartition, split_ranges, task_rows
 from efo_service.spark.source.options import Options
-from efo_service.spark.source.reading import read_range
 
 logger = logging.getLogger(__name__)
 
@@ -150,3 +150,23 @@ def _named(bound: OffsetBound) -> Mapping[TopicPartition, int]:
     """Return the partitions that a bound names."""
     of_each = bound.times if isinstance(bound, AtTime) else bound
     return {} if isinstance(of_each, int) else of_each
+
+
+def read_range(log: LogFiles, requested: Range, *, allow_gaps: bool) -> Iterator[pa.RecordBatch]:
+    """Yield the records of a range in order, after checksum verification.
+
+    `allow_gaps`: skip missing records with a warning, instead of raising SegmentMissingError.
+    Raises SegmentMissingError, SegmentCorruptError, LogOwnerError if segments belong to another shard than the catalog
+    says, LogVersionError, SinkError.
+    """
+    topic = read_topic(log, requested.topic)
+    where = f"{topic.where}/{requested.partition}"
+    if requested.partition not in topic.catalog.shards:
+        raise LogIncompleteError(f"{where} is not in the catalog any more: see `efo log verify`")
+    rows = 0
+    partition = topic.partition(requested.partition)
+    for batch in sized(partition.parts(requested.start, requested.end, allow_gaps=allow_gaps)):
+        rows += batch.num_rows
+        yield batch
+    if missing := requested.end - requested.start - rows:
+        logger.warning("%s: %d of the records %d to %d are missing", where, missing, *requested[2:])

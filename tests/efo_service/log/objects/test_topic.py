@@ -27,8 +27,7 @@ from efo_service.object_store.url import parse_url
 from efo_service.relay.errors import LogIncompleteError, SegmentMissingError, StoreUnfitError, TopicNotFoundError
 from efo_service.spark.source.offsets import Range
 from efo_service.spark.source.options import parse_options
-from efo_service.spark.source.planner import LogRanges, Planner
-from efo_service.spark.source.reading import read_range
+from efo_service.spark.source.planner import LogRanges, Planner, read_range
 from tests.efo_service.log.objects.logs import SHARD, STREAM, TOPIC, Log, make_records
 
 

@@ -7,7 +7,7 @@ from efo_service.log.reading import BATCH_ROWS
 from efo_service.log.segments import list_segments
 from efo_service.relay.errors import LogIncompleteError, LogOwnerError, SegmentCorruptError, SegmentMissingError
 from efo_service.spark.source.offsets import Range
-from efo_service.spark.source.reading import read_range
+from efo_service.spark.source.planner import read_range
 
 
 def offsets(log, start: int, end: int, *, allow_gaps: bool = False) -> list[list[int]]:

@@ -9,7 +9,7 @@ from efo.events import EventReceived, ignore_events
 from efo.telemetry.cloudwatch import publisher
 from efo_service.config.cloudwatch import CloudWatchSettings
 from efo_service.config.settings import Settings
-from efo_service.factories.cloudwatch import open_metrics
+from efo_service.factories.consumer import open_metrics
 from tests.fake_cloudwatch import serving
 
 ARN = "arn:aws:kinesis:eu-west-1:123456789012:stream/orders"

@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from efo_service.log.columns.positions import POSITION, select
+from efo_service.log.reading import POSITION, select
 from efo_service.log.segments import SCHEMA
 from efo_service.relay.mapping import HEADERS
 
