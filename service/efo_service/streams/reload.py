@@ -14,7 +14,8 @@ from efo.errors import EfoError, error_type_of
 from efo.third_party_errors import reason_of
 from efo_service.config.settings import ServiceSettings
 from efo_service.config.streams import Configuration
-from efo_service.streams.supervisor import Changes, StreamSupervisor, find_changes
+from efo_service.streams.changes import Changes, find_changes
+from efo_service.streams.supervisor import StreamSupervisor
 from efo_service.telemetry.logs import set_level
 from efo_service.web.process_problems import ProcessProblems
 from efo_service.web.renewal import version_of

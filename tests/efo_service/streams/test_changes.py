@@ -6,7 +6,7 @@ import pytest
 
 from efo_service.config.settings import Settings
 from efo_service.config.streams import Configuration
-from efo_service.streams.supervisor import find_changes
+from efo_service.streams.changes import find_changes
 
 
 def stream(name: str, *, service=None, worker_id=None, **sections) -> Settings:

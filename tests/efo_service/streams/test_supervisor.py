@@ -11,9 +11,10 @@ from structlog.testing import capture_logs
 from efo.errors import AccessDeniedError, ConfigurationError, StreamRecreatedError
 from efo_service.config.settings import Settings
 from efo_service.config.streams import Configuration
+from efo_service.streams.changes import find_changes
 from efo_service.streams.reload import Reloading, watch_secrets
 from efo_service.streams.report import StreamsReport
-from efo_service.streams.supervisor import StreamSupervisor, find_changes
+from efo_service.streams.supervisor import StreamSupervisor
 from efo_service.web.health import Health
 from efo_service.web.process_problems import ProcessProblems
 
