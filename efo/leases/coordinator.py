@@ -142,11 +142,6 @@ class LeaseCoordinator:
         """All leases of all workers as of the last lease scan, by shard id."""
         return MappingProxyType(self._leases)
 
-    @property
-    def scanned_at(self) -> float | None:
-        """When the lease table was last read; None before the first lease scan."""
-        return self._scanned_at
-
     def is_of_another(self, lease: Lease) -> bool:
         """Return whether another worker holds a lease, and was seen to renew it."""
         return lease.owner not in {None, self._worker_id} and self._expiry.is_alive(lease.key)

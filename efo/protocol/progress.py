@@ -23,6 +23,12 @@ class _End(NamedTuple):
 
 
 def _end_of(batch: Batch) -> _End | None:
+    """Return what may be saved when this batch and everything before it is done; None if there is nothing.
+
+    It is the continuation if that is ahead of the last record: so idle shards progress. Otherwise it is the last
+    record, with its sub-sequence number, which the continuation does not have. It is None for a shard end without
+    records. It is also None for the continuation zero without records: zero is not the number of a record.
+    """
     continuation = batch.continuation
     if not batch.records:
         number = int(continuation or 0)
@@ -32,17 +38,6 @@ def _end_of(batch: Batch) -> _End | None:
     if continuation is not None and (ahead := int(continuation)) > number:
         return _End(ahead, 0, continuation)
     return _End(number, last.sub_sequence_number, last.sequence_number)
-
-
-def checkpoint_after(batch: Batch) -> Checkpoint | None:
-    """Return the checkpoint that this batch and everything before it is done, None if there is nothing to save.
-
-    It is the continuation if that is ahead of the last record: so idle shards progress. Otherwise it is the last
-    record, with its sub-sequence number, which the continuation does not have. It is None for a shard end without
-    records. It is also None for the continuation zero without records: zero is not the number of a record.
-    """
-    end = _end_of(batch)
-    return None if end is None else end.checkpoint
 
 
 class _InFlight:

@@ -27,7 +27,7 @@ from efo_service.relay.kafka.client import client_config
 from efo_service.relay.kafka.options import Delivery, KafkaOptions
 from efo_service.relay.kafka.producer import KafkaDestination, TransactionalWriter, producer_config
 from efo_service.relay.kafka.sink import open_kafka
-from efo_service.relay.kafka.topics import Topic
+from efo_service.relay.kafka.topics import KafkaTopic
 from efo_service.relay.mapping import RecordMapping
 from proofs.benchmarks.mock_kafka import mock_kafka
 from proofs.e2e.kafka.broker import missing, running_broker
@@ -92,7 +92,7 @@ def figures(count: int, size: int, wall: float, cpu: float) -> dict:
 class NoPositions:
     """Replaces the checkpoint topic, which the mock cannot read back: positions are written, and none is found."""
 
-    topic = Topic("positions", 1, 1_000_000)
+    topic = KafkaTopic("positions", 1, 1_000_000)
 
     def partition(self, _key: bytes) -> int:
         return 0
@@ -107,7 +107,7 @@ def client_rate(servers: str, *, records: int, size: int, partitions: int = 4) -
     The mock cluster creates topics with 4 partitions.
     """
     shard = "shardId-000000000000"
-    target = KafkaDestination.of(Topic("records", partitions, 1_000_000), RecordMapping("bench", shard), "key")
+    target = KafkaDestination.of(KafkaTopic("records", partitions, 1_000_000), RecordMapping("bench", shard), "key")
     settings = KafkaOptions(bootstrap_servers=servers)
     config = producer_config(client_config(settings), largest=1_000_000, compression=settings.compression, seconds=30.0)
     writer = TransactionalWriter(config, target, cast("Checkpoints", NoPositions()), "bench", 30.0)

@@ -88,10 +88,6 @@ class RecordProcessor:
         checkpointer.checkpoint()
 
 
-Bind = Callable[[Callable[..., Any]], Callable[..., Awaitable[Any]]]
-"""Makes an async function for trio of a method of a processor."""
-
-
 class ProcessorReader:
     """Reads shards by record processors: `await consumer.run(ProcessorReader(BillingProcessor))`.
 

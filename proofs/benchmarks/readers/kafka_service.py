@@ -12,7 +12,7 @@ from typing import Any
 
 from efo_service import cli
 from efo_service.relay.kafka import sink
-from efo_service.relay.kafka.topics import Topic, TopicSpec
+from efo_service.relay.kafka.topics import KafkaTopic, TopicSpec
 from proofs.benchmarks.kafka_rate import NoPositions
 
 MOCK_PARTITIONS = 4
@@ -27,8 +27,8 @@ class NoStoredPositions(NoPositions):
         pass
 
 
-def ensure_topic(_admin: Any, spec: TopicSpec, _timeout: float) -> Topic:
-    return Topic(spec.name, MOCK_PARTITIONS, 1_000_000)
+def ensure_topic(_admin: Any, spec: TopicSpec, _timeout: float) -> KafkaTopic:
+    return KafkaTopic(spec.name, MOCK_PARTITIONS, 1_000_000)
 
 
 if __name__ == "__main__":

@@ -233,7 +233,7 @@ def test_a_reader_with_an_invalid_file_counts_as_at_offset_0(files, content) -> 
 def test_a_reader_that_is_ahead_is_reported(files, append) -> None:
     append(3, 0)
     commit_reader(files, TOPIC, "r", {0: 4, 7: 1}, 1.5)
-    ahead = list(readers_ahead(files, TOPIC, read_catalog(files, TOPIC)))
+    ahead = list(readers_ahead(read_topic(files, TOPIC)))
     assert [("0 ends at offset 3" in ahead[0]), ("7 ends at offset 0" in ahead[1])] == [True, True]
 
 

@@ -14,7 +14,7 @@ from efo_service.operations.doctor.machine import in_thread
 from efo_service.operations.doctor.running import Check, Outcome, failed, not_tested, passed, untested
 from efo_service.relay.kafka.client import ConnectionErrors, client_config, open_admin, wait_for_brokers
 from efo_service.relay.kafka.options import CHECKPOINT_PARTITIONS, KafkaOptions
-from efo_service.relay.kafka.topics import Topic, TopicSpec, checkpoint_topic, find_topic, records_topic
+from efo_service.relay.kafka.topics import KafkaTopic, TopicSpec, checkpoint_topic, find_topic, records_topic
 
 BROKERS: Final = "kafka brokers"
 _REMEDY: Final = "check [relay.kafka] bootstrap_servers, security_protocol and the network"
@@ -83,7 +83,7 @@ class _Cluster:
 # --- what it means: pure ---------------------------------------------------------------------------------------
 
 
-def judge_topic(spec: TopicSpec, found: Topic | None, brokers: int) -> Outcome:
+def judge_topic(spec: TopicSpec, found: KafkaTopic | None, brokers: int) -> Outcome:
     """Return what was found of a topic. `found`: None if it is missing, and `efo run` will create it."""
     if found is not None:
         fewer = f", fewer than the {spec.partitions} that efo would create" * (found.partitions < spec.partitions)

@@ -27,7 +27,7 @@ from efo.third_party_errors import reason_of
 from efo_service.relay.files import parse_json
 from efo_service.relay.kafka.client import Config
 from efo_service.relay.kafka.errors import KafkaCheckpointError, KafkaUnavailableError, kafka_errors, translated
-from efo_service.relay.kafka.topics import Topic
+from efo_service.relay.kafka.topics import KafkaTopic
 
 VERSION: Final = 1
 """Incremented by each change of the value that an older reader would misread."""
@@ -111,7 +111,7 @@ class Checkpoints:
     `timeout`: how long to wait for other workers' open transactions, which hide later records. In seconds.
     """
 
-    def __init__(self, config: Config, admin: AdminClient, topic: Topic, timeout: float) -> None:
+    def __init__(self, config: Config, admin: AdminClient, topic: KafkaTopic, timeout: float) -> None:
         self.topic = topic
         self._admin = admin
         self._timeout = timeout

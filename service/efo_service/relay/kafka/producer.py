@@ -31,7 +31,7 @@ from efo_service.relay.kafka.errors import (
     kafka_errors,
     translated,
 )
-from efo_service.relay.kafka.topics import Topic
+from efo_service.relay.kafka.topics import KafkaTopic
 from efo_service.relay.mapping import HEADERS, RecordMapping
 from efo_service.relay.transform import unrouted
 
@@ -49,7 +49,7 @@ class KafkaDestination:
     those of a shard keep their order. `routes`: by topic, where those go whose transform names it.
     """
 
-    topic: Topic
+    topic: KafkaTopic
     mapping: RecordMapping
     partition: int | None
     of_shard: int
@@ -57,7 +57,7 @@ class KafkaDestination:
 
     @classmethod
     def of(
-        cls, topic: Topic, mapping: RecordMapping, partition_by: str, routes: Iterable[Topic] = ()
+        cls, topic: KafkaTopic, mapping: RecordMapping, partition_by: str, routes: Iterable[KafkaTopic] = ()
     ) -> KafkaDestination:
         """Return a shard's target. `partition_by`: "key" or "shard". `routes`: topics that a transform may name."""
         number = zlib.crc32(mapping.shard_id.encode()) % topic.partitions

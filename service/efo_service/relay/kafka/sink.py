@@ -30,7 +30,7 @@ from efo_service.relay.kafka.producer import (
     TransactionalWriter,
     producer_config,
 )
-from efo_service.relay.kafka.topics import Topic, checkpoint_topic, ensure_topic, records_topic
+from efo_service.relay.kafka.topics import KafkaTopic, checkpoint_topic, ensure_topic, records_topic
 from efo_service.relay.mapping import Extractor, Message, RecordMapping
 from efo_service.relay.record_size import RecordSize
 from efo_service.relay.sink import Part, closed_by_failure
@@ -136,7 +136,7 @@ class KafkaSink:
         if "{shard}" not in self._template:
             self._again(partial(self._ensure_topic, self._template.format(stream=self._stream)))
 
-    def _again(self, look_up: Callable[[], Topic]) -> Topic:
+    def _again(self, look_up: Callable[[], KafkaTopic]) -> KafkaTopic:
         """Look up a topic at the start, again if a broker of a cluster that is there refuses for now (rule R16)."""
         deadline = monotonic() + self._options.connect_seconds
         while True:
@@ -154,7 +154,7 @@ class KafkaSink:
         if self._shared is not None:
             self._shared.close()
 
-    def _ensure_topic(self, name: str) -> Topic:
+    def _ensure_topic(self, name: str) -> KafkaTopic:
         options = self._options
         assert self._admin is not None  # noqa: S101 - `connect` was called
         spec = records_topic(name, options.partitions, options.replication_factor, create=options.create_topics)

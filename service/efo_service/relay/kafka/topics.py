@@ -26,7 +26,7 @@ _POLL_SECONDS: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Topic:
+class KafkaTopic:
     """An existing topic. `max_message_bytes`: the maximum size of a batch of its records."""
 
     name: str
@@ -66,7 +66,7 @@ def records_topic(name: str, partitions: int, replication: int, *, create: bool)
     return TopicSpec(name, partitions, replication, create, {"max.message.bytes": str(MAX_MESSAGE_BYTES)})
 
 
-def ensure_topic(admin: AdminClient, spec: TopicSpec, timeout: float) -> Topic:
+def ensure_topic(admin: AdminClient, spec: TopicSpec, timeout: float) -> KafkaTopic:
     """Return the topic; create it if it is missing.
 
     Raises KafkaRefusedError if it is missing and may not be created, or has an unsuitable cleanup policy;
@@ -79,7 +79,7 @@ def ensure_topic(admin: AdminClient, spec: TopicSpec, timeout: float) -> Topic:
     return _checked(admin, spec, _wait_for(admin, spec.name, timeout), timeout)
 
 
-def find_topic(admin: AdminClient, spec: TopicSpec, timeout: float) -> Topic | None:
+def find_topic(admin: AdminClient, spec: TopicSpec, timeout: float) -> KafkaTopic | None:
     """Return the topic; None if it is missing and may be created. Raises as `ensure_topic` does. Creates nothing."""
     partitions = _partitions(admin, spec.name, timeout)
     if partitions is not None:
@@ -91,7 +91,7 @@ def find_topic(admin: AdminClient, spec: TopicSpec, timeout: float) -> Topic | N
     return None
 
 
-def _checked(admin: AdminClient, spec: TopicSpec, partitions: int, timeout: float) -> Topic:
+def _checked(admin: AdminClient, spec: TopicSpec, partitions: int, timeout: float) -> KafkaTopic:
     """Return an existing topic. Raises KafkaRefusedError if its cleanup policy is unsuitable."""
     config = _config(admin, spec.name, timeout)
     policy = config.get("cleanup.policy", "compact" if spec.is_compacted else "delete")
@@ -105,7 +105,7 @@ def _checked(admin: AdminClient, spec: TopicSpec, partitions: int, timeout: floa
             f"the topic {spec.name!r} has cleanup.policy={policy}, so it would keep only one record of each partition"
             " key: set it to delete, or choose another topic"
         )
-    return Topic(spec.name, partitions, int(config.get("max.message.bytes", DEFAULT_MAX_MESSAGE_BYTES)))
+    return KafkaTopic(spec.name, partitions, int(config.get("max.message.bytes", DEFAULT_MAX_MESSAGE_BYTES)))
 
 
 def _partitions(admin: AdminClient, name: str, timeout: float) -> int | None:

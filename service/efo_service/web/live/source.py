@@ -100,12 +100,6 @@ class StreamSource:
         return self._places
 
 
-async def snapshot_of(sources: Sequence[StreamSource]) -> Snapshot:
-    """Return the snapshot of all streams of a worker."""
-    await trio.lowlevel.checkpoint()
-    return Snapshot(tuple(source.view() for source in sources))
-
-
 _SAMPLES: Final = 6
 """A rate is measured over this many samples at most, so that the events of an idle shard do not make it jump."""
 _MEMORY: Final = 30.0

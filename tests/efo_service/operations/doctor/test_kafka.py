@@ -13,7 +13,7 @@ from efo_service.operations.doctor import kafka
 from efo_service.operations.doctor.kafka import KafkaTarget, judge_topic, kafka_checks
 from efo_service.operations.doctor.running import run_checks
 from efo_service.relay.kafka.options import KafkaOptions
-from efo_service.relay.kafka.topics import Topic, records_topic
+from efo_service.relay.kafka.topics import KafkaTopic, records_topic
 
 NAMES = ["kafka brokers", "kafka topic", "kafka checkpoint topic", "kafka transactional id"]
 
@@ -123,7 +123,7 @@ async def test_a_ca_file_that_is_none_is_a_wrong_configuration(found, tmp_path):
 
 @pytest.mark.parametrize(
     ("topic", "replication", "result"),
-    [(Topic("t", 1, 1), 3, "passed"), (None, -1, "passed"), (None, 2, "passed"), (None, 3, "failed")],
+    [(KafkaTopic("t", 1, 1), 3, "passed"), (None, -1, "passed"), (None, 2, "passed"), (None, 3, "failed")],
 )
 def test_a_topic_to_create_needs_a_broker_for_each_replica(topic, replication, result):
     outcome = judge_topic(records_topic("t", 1, replication, create=True), topic, 2)

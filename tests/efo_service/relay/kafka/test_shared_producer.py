@@ -11,7 +11,7 @@ from efo_service.relay.kafka.errors import KafkaFatalError
 from efo_service.relay.kafka.options import KafkaOptions
 from efo_service.relay.kafka.producer import IdempotentWriter, KafkaDestination
 from efo_service.relay.kafka.sink import KafkaSink
-from efo_service.relay.kafka.topics import Topic
+from efo_service.relay.kafka.topics import KafkaTopic
 from efo_service.relay.mapping import RecordMapping
 
 CONFIG = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
@@ -39,7 +39,9 @@ def test_a_producer_that_has_failed_for_good_is_replaced(sink):
 
     first = sink._shared_producer(CONFIG)
     working_producer, first.producer = first.producer, FailedProducer()
-    writer = IdempotentWriter(first, KafkaDestination(Topic("t", 1, 1000), RecordMapping("orders", "s", None), None, 0))
+    writer = IdempotentWriter(
+        first, KafkaDestination(KafkaTopic("t", 1, 1000), RecordMapping("orders", "s", None), None, 0)
+    )
     with pytest.raises(KafkaFatalError):
         writer.append([Record("1", 1.0, b"", "k")])
     first.producer = working_producer

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 from efo_service.relay.kafka import topics as kafka_topics
 from efo_service.relay.kafka.checkpoints import Checkpoints
 from efo_service.relay.kafka.errors import KafkaRefusedError, KafkaUnavailableError
-from efo_service.relay.kafka.topics import Topic, ensure_topic, records_topic
+from efo_service.relay.kafka.topics import KafkaTopic, ensure_topic, records_topic
 
 WANTED = records_topic("orders", 4, 3, create=True)
 TOO_FEW = KafkaError.INVALID_REPLICATION_FACTOR
@@ -54,7 +54,7 @@ def poll_without_delay(monkeypatch) -> None:
 
 def test_creation_waits_until_enough_brokers_have_started() -> None:
     cluster = Cluster(create=[TOO_FEW] * 3)
-    assert ensure_topic(cluster, WANTED, 1.0) == Topic("orders", 4, 7)
+    assert ensure_topic(cluster, WANTED, 1.0) == KafkaTopic("orders", 4, 7)
     assert cluster.errors["create"] == []
 
 
@@ -83,7 +83,7 @@ def test_incomplete_metadata_of_the_checkpoint_topic_are_an_error(error, partiti
     """If a position were not found, the shard would start at its lease's checkpoint and repeat records."""
     found = SimpleNamespace(error=error, partitions=dict.fromkeys(range(partitions)))
     admin = SimpleNamespace(list_topics=lambda _name, _seconds: SimpleNamespace(topics={"positions": found}))
-    checkpoints = Checkpoints({"bootstrap.servers": "127.0.0.1:1"}, admin, Topic("positions", 4, 7), 1.0)
+    checkpoints = Checkpoints({"bootstrap.servers": "127.0.0.1:1"}, admin, KafkaTopic("positions", 4, 7), 1.0)
     with pytest.raises(KafkaUnavailableError, match="'positions'"):
         checkpoints.read(b"key")
     checkpoints.close()

@@ -29,7 +29,6 @@ from efo_service.web.live.source import (
     Traffic,
     WorkerView,
     changes,
-    snapshot_of,
     workers_of,
 )
 from tests.efo_service.web.live.views import place, view
@@ -58,8 +57,8 @@ def source_of(consumer) -> StreamSource:
     return source
 
 
-async def test_before_the_consumer_is_open_the_page_shows_what_is_missing():
-    (view,) = (await snapshot_of([source_of(None)])).streams
+def test_before_the_consumer_is_open_the_page_shows_what_is_missing():
+    view = source_of(None).view()
     assert (view.stream, view.worker_id, view.lease_table, view.places) == ("orders", "w-1", "unknown", ())
     assert "the fan-out consumer is not registered and ACTIVE yet" in view.problems
 
