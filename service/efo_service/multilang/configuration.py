@@ -16,7 +16,7 @@ from efo.errors import ConfigurationError
 from efo_service.config.loading import load_tables
 from efo_service.config.streams import Configuration
 from efo_service.multilang.messages import Protocol
-from efo_service.multilang.options import OPTIONS, POLLING, credentials_of
+from efo_service.multilang.properties import OPTIONS, POLLING, credentials_of
 from efo_service.multilang.reader import ChildSettings, OnChildFailure
 
 _DEFAULTS: Final[Mapping[str, Any]] = {

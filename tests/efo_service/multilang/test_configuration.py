@@ -7,7 +7,7 @@ from hypothesis import given, strategies as st
 
 from efo.errors import ConfigurationError
 from efo_service.multilang.configuration import properties_of, translate
-from efo_service.multilang.options import OPTIONS
+from efo_service.multilang.properties import OPTIONS
 
 BASE = {
     "executableName": "python app.py",

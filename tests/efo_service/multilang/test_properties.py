@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from efo_service.multilang.options import OPTIONS, ROWS, credentials_of
+from efo_service.multilang.properties import OPTIONS, ROWS, credentials_of
 from tests.paths import ROOT
 
 PAGE = Path(ROOT, "docs", "kcl.md").read_text().splitlines()
