@@ -20,7 +20,7 @@ from efo.errors import EfoError
 from efo.testing import FakeKinesisThread, FakeSettings
 from efo_service.errors import UnavailableError
 from efo_service.log.inspection import inspect_topic
-from efo_service.log.topic import open_log
+from efo_service.log.topic import log_files
 from efo_service.web.probe import ServiceAddress
 from proofs.paths import ROOT
 from proofs.ports import free_port
@@ -112,7 +112,7 @@ class Service:
     def relayed(self) -> int:
         """How many records are in its log, which has each once."""
         try:
-            state = inspect_topic(open_log(self.home / "relayed"), STREAM)
+            state = inspect_topic(log_files(self.home / "relayed"), STREAM)
         except EfoError:
             return 0
         return sum(partition.end - partition.start for partition in state.partitions)

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from efo.testing import FakeKinesisThread
 from efo_service.log.inspection import inspect_topic
-from efo_service.log.topic import open_log
+from efo_service.log.topic import log_files
 from proofs.paths import ROOT
 
 FORMATS: Final = ("efo/leases/stores/sqlite/schema.py", "service/efo_service/log")
@@ -135,7 +135,7 @@ def _running(root: Path, fake: FakeKinesisThread, data: Path) -> Iterator[subpro
 def _count(data: Path) -> int:
     if not (data / "log" / _STREAM / "catalog.json").exists():
         return 0
-    state = inspect_topic(open_log(data / "log"), _STREAM)
+    state = inspect_topic(log_files(data / "log"), _STREAM)
     return sum(partition.end - partition.start for partition in state.partitions)
 
 

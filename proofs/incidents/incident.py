@@ -29,7 +29,7 @@ from typing import Any, Final
 from efo.errors import EfoError
 from efo.testing import FakeKinesisThread
 from efo_service.log.inspection import inspect_topic
-from efo_service.log.topic import open_log
+from efo_service.log.topic import log_files
 from efo_service.object_store.url import StoreUrl
 from proofs.edges.service import STREAM, Service, serving
 from proofs.incidents.alerts import Scrape, minutes_until
@@ -238,7 +238,7 @@ def signalled(program: str, number: int) -> None:
 
 def in_log(root: Path | StoreUrl = Path("log"), topic: str = STREAM) -> int:
     """Return how many records a log has, which has each once."""
-    state = inspect_topic(open_log(root), topic)
+    state = inspect_topic(log_files(root), topic)
     return sum(partition.end - partition.start for partition in state.partitions)
 
 

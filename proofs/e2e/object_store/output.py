@@ -5,7 +5,7 @@ from __future__ import annotations
 import trio
 
 from efo_service.demo.load import FoundRecord
-from efo_service.log.topic import open_log, read_topic
+from efo_service.log.topic import log_files, read_topic
 from efo_service.object_store.url import parse_url
 from efo_service.relay.errors import SinkError
 from proofs.e2e.config import object_log
@@ -24,7 +24,7 @@ class ObjectLogOutput:
     def __init__(self, server: Running, topic: str) -> None:
         self._server = server
         self._topic = topic
-        self.log = open_log(parse_url(self._url, server.options()))
+        self.log = log_files(parse_url(self._url, server.options()))
         self.relay_config = self.config()
 
     @property

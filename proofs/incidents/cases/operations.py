@@ -169,9 +169,9 @@ def a_reader_holds_the_log() -> Outcome:
 def one_end(root: Path) -> int:
     """Return how many records a log has had: retention may have removed some."""
     from efo_service.log.inspection import inspect_topic  # noqa: PLC0415 - pyarrow
-    from efo_service.log.topic import open_log  # noqa: PLC0415 - the same
+    from efo_service.log.topic import log_files  # noqa: PLC0415 - the same
 
-    return sum(partition.end for partition in inspect_topic(open_log(root), STREAM).partitions)
+    return sum(partition.end for partition in inspect_topic(log_files(root), STREAM).partitions)
 
 
 @cases.case("ready, with the free space as a problem, before the disk is full")

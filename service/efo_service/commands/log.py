@@ -35,7 +35,7 @@ from efo_service.log.consistency import adopt_into, continue_with, lease_problem
 from efo_service.log.export import FileFormat, export as export_lines, export_file
 from efo_service.log.files import LogFiles
 from efo_service.log.inspection import TopicState, Verification, inspect_topic, live_files, verify_topic
-from efo_service.log.topic import open_log
+from efo_service.log.topic import log_files
 from efo_service.object_store.url import is_url, log_root
 from efo_service.operations.recording import without_controls
 from efo_service.relay.errors import LogError, TopicNotFoundError
@@ -208,7 +208,7 @@ def adopt(
     async def work(settings: Settings, store: LeaseStore) -> tuple[bool, dict[str, int]]:
         name = settings.topic if topic is None else topic
         leases = await store.list()
-        log = open_log(settings.relay.log_root)
+        log = log_files(settings.relay.log_root)
         is_continued = await _continue_with(log, name, settings, stream_of_leases(leases), yes=yes)
         # A topic of dead letters may begin at any time: the checkpoints say nothing about it.
         planned = plan_adoption(log, name, leases if name == settings.topic else ())
@@ -305,7 +305,7 @@ def readable_log(config: Path | None, stream: str | None, directory: str | None)
     root = load(config, stream).relay.log_root if directory is None else log_root(_absolute(directory))
     if isinstance(root, Path) and not os.path.isdir(root):  # noqa: PTH112 - false for a path that no file system takes
         raise UsageError(f"{root} is not a directory: set the log's root with --directory or [relay] directory")
-    return open_log(root)
+    return log_files(root)
 
 
 def _absolute(directory: str) -> str:

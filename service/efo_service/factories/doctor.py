@@ -152,9 +152,9 @@ def _streams_of_topics(settings: Settings) -> dict[str, float]:
     if not topics:
         return {}
     try:
-        from efo_service.log.topic import open_log, read_topic  # noqa: PLC0415 - pyarrow is slow to import
+        from efo_service.log.topic import log_files, read_topic  # noqa: PLC0415 - pyarrow is slow to import
 
-        files = open_log(relay.log_root)
+        files = log_files(relay.log_root)
     except ModuleNotFoundError as error:
         if missing_in(error) is None:
             raise

@@ -49,13 +49,13 @@ def read_log(
     """
     try:
         from efo_service.log.reading import Selection, read_records  # noqa: PLC0415 - an extra
-        from efo_service.log.topic import open_log  # noqa: PLC0415 - the same
+        from efo_service.log.topic import log_files  # noqa: PLC0415 - the same
     except ImportError as error:
         raise MissingExtraError("efo.read_log needs pyarrow: pip install 'efo[arrow]'") from error
     root = log_root(os.fspath(path), store_options)
     if isinstance(root, Path) and not root.is_dir():
         raise ConfigurationError(f"{root} is not a directory: give the root of a log, as [relay] directory names it")
-    files = open_log(root.absolute() if isinstance(root, Path) else root)
+    files = log_files(root.absolute() if isinstance(root, Path) else root)
     selection = Selection(None if partitions is None else list(partitions), start, end)
     return read_records(files, topic, selection, columns, reader, _warn if allow_gaps else None)
 

@@ -33,7 +33,7 @@ def read_topic(files: LogFiles, name: str) -> Topic:
     return Topic(files, name, read_catalog(files, name))
 
 
-def open_log(root: Path | StoreUrl, *, mapped: bool = False) -> LogFiles:
+def log_files(root: Path | StoreUrl, *, mapped: bool = False) -> LogFiles:
     """Return a log to read. `mapped`: map files of a disk into memory, see `segments.read_segment`.
 
     Raises UnavailableError if the client of object stores is not installed.

@@ -10,7 +10,7 @@ from efo_service.cli import call
 from efo_service.exit_codes import Exit
 from efo_service.log.objects import files
 from efo_service.log.reader_offsets import commit_reader
-from efo_service.log.topic import open_log
+from efo_service.log.topic import log_files
 from efo_service.object_store.url import log_root
 from tests.efo_service.log.objects.logs import SHARD, Log
 
@@ -46,7 +46,7 @@ def test_its_live_files_are_listed_and_its_readers_removed(log, capsys) -> None:
     assert [(one["start"], one["end"]) for one in files] == [(0, 3), (3, 6)]
     keys = [one["name"].removeprefix(f"{log.memory.name}/") for one in files]
     assert [len(log.memory.objects[key].content) for key in keys] == [one["size"] for one in files]
-    commit_reader(open_log(log_root(URL)), "orders", "billing", {0: 1}, 1.0)
+    commit_reader(log_files(log_root(URL)), "orders", "billing", {0: 1}, 1.0)
     assert call(["log", "readers", "remove", "billing", "--yes", "--directory", URL]) == Exit.OK
     capsys.readouterr()
     assert call(["log", "readers", "list", "--directory", URL, "--json"]) == Exit.OK

@@ -73,7 +73,7 @@ def log(request, tmp_path, monkeypatch):
     if request.param == "disk":
         return OnDisk(tmp_path)
     log = OnStore()
-    monkeypatch.setattr(topic_module, "open_log", log.open)
+    monkeypatch.setattr(topic_module, "log_files", log.open)
     return log
 
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 from efo_service.log.catalog import read_catalog
 from efo_service.log.files import LogFiles
-from efo_service.log.topic import open_log
+from efo_service.log.topic import log_files
 from efo_service.relay.errors import LogError, SinkError, TopicNotFoundError
 from efo_service.spark.errors import SparkError, reason, spark_errors
 from efo_service.spark.pipeline.progress import PipelineResult, Progress, ProgressReporter
@@ -61,7 +61,7 @@ def run_pipeline(
     """
     stop = stop or threading.Event()
     if settings.available_now and settings.kafka is None:
-        read_catalog(open_log(settings.log), settings.topic)
+        read_catalog(log_files(settings.log), settings.topic)
     with spark_errors("the pipeline"):
         from pyspark import __version__  # noqa: PLC0415 - pyspark is slow to import and optional
 
@@ -216,7 +216,7 @@ def _wait_for_topic(settings: PipelineSettings, on_progress: Callable[[Progress]
     """
     if settings.kafka is not None:
         return True
-    log, reported = open_log(settings.log), None  # one client: it looks for credentials once
+    log, reported = log_files(settings.log), None  # one client: it looks for credentials once
     seconds = POLL_SECONDS if isinstance(settings.log, Path) else STORE_POLL_SECONDS
     while (missing := _missing(log, settings.topic)) is not None:
         if missing != reported:

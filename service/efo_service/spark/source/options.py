@@ -15,7 +15,7 @@ from efo_service.log.files import LogFiles
 from efo_service.log.reader_offsets import check_reader
 from efo_service.log.reading import POSITION
 from efo_service.log.segments import SCHEMA
-from efo_service.log.topic import open_log
+from efo_service.log.topic import log_files
 from efo_service.object_store.url import StoreUrl, log_root
 from efo_service.relay.files import whole_number
 from efo_service.spark.source import subscription
@@ -124,7 +124,7 @@ def parse_options(arguments: Mapping[str, str]) -> Options:
     starting, ending = starting_bound(values, read), ending_bound(values, read)
     check_order(starting, ending)
     return Options(
-        log=open_log(root_of(values), mapped=True),
+        log=log_files(root_of(values), mapped=True),
         subscription=read,
         starting=starting,
         ending=ending,

@@ -40,11 +40,11 @@ def log() -> Log:
 def opened(log, monkeypatch) -> list[LogFiles]:
     opened: list[LogFiles] = []
 
-    def open_log(url) -> LogFiles:
+    def log_files(url) -> LogFiles:
         opened.append(ObjectFiles(log.memory, url))
         return opened[-1]
 
-    monkeypatch.setattr(pipeline, "open_log", open_log)
+    monkeypatch.setattr(pipeline, "log_files", log_files)
     return opened
 
 
