@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from functools import partial
 from unittest import mock
 
+import pytest
 import trio
 
+from efo.errors import LeaseLostError
 from efo.leases.store import LeaseStore
 from efo.leases.stores.dynamodb.store import DynamoDbLeaseStore
 from efo.leases.stores.key_value import KeyValueLeaseStore
@@ -18,6 +20,7 @@ from efo.leases.stores.memory import MemoryLeaseStore
 from efo.leases.stores.postgres.store import PostgresLeaseStore
 from efo.leases.stores.redis.store import RedisLeaseStore
 from efo.leases.stores.sqlite.store import SqliteLeaseStore
+from efo.model import Checkpoint, Lease
 from efo_service.object_leases.store import ObjectLeaseStore
 from efo_service.object_store.memory import MemoryStore
 from efo_service.object_store.remote import open_store
@@ -153,3 +156,28 @@ STORES = {
     "versitygw": StoreKind(objects, serve_versitygw),
     "azurite": StoreKind(objects, serve_azurite),
 }
+
+
+async def check_leases_persist(open_store):
+    """Check that leases are there after a store was closed. `open_store`: opens one on the same leases each time."""
+    async with open_store() as store:
+        await store.create(Lease("s", Checkpoint.LATEST))
+    async with open_store() as store:
+        assert await store.list() == [Lease("s", Checkpoint.LATEST)]
+
+
+async def check_leases_are_separate(open_store, other_application="other"):
+    """Check that applications and streams in one file or server have leases of their own."""
+    async with (
+        open_store() as store,
+        open_store(application=other_application) as application,
+        open_store(stream="other") as stream,
+    ):
+        assert await store.create(Lease("s", Checkpoint.LATEST))
+        assert await application.create(Lease("s", Checkpoint.TRIM_HORIZON))
+        await stream.delete("s")
+        with pytest.raises(LeaseLostError):
+            await stream.take(Lease("s", Checkpoint.LATEST), "ann")
+        assert await store.list() == [Lease("s", Checkpoint.LATEST)]
+        assert await application.list() == [Lease("s", Checkpoint.TRIM_HORIZON)]
+        assert await stream.list() == []

@@ -4,6 +4,7 @@ import socket
 import sys
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import count
 
 import psycopg
@@ -13,7 +14,6 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from efo.errors import (
     ConfigurationError,
-    LeaseLostError,
     LeaseStoreCorruptError,
     LeaseStoreUnavailableError,
     MissingExtraError,
@@ -24,7 +24,7 @@ from efo.leases.stores.postgres.schema import VERSION
 from efo.leases.stores.postgres.store import PostgresLeaseStore
 from efo.model import Checkpoint, Lease
 from proofs.local_servers.postgres import PASSWORD, serve_postgres
-from tests.efo.leases.stores.all_stores import CALL_TIMEOUT
+from tests.efo.leases.stores.all_stores import CALL_TIMEOUT, check_leases_are_separate, check_leases_persist
 from tests.loopback import refused_port
 from tests.waiting import until
 
@@ -78,26 +78,11 @@ async def error_of_opening(url, kind, **options):
 
 
 async def test_leases_persist_after_close(url):
-    async with open_store(url) as store:
-        await store.create(Lease("s", Checkpoint.LATEST))
-    async with open_store(url) as store:
-        assert await store.list() == [Lease("s", Checkpoint.LATEST)]
+    await check_leases_persist(partial(open_store, url))
 
 
 async def test_applications_and_streams_in_one_table_are_separate(url):
-    async with (
-        open_store(url) as store,
-        open_store(url, application="other") as application,
-        open_store(url, stream="other") as stream,
-    ):
-        assert await store.create(Lease("s", Checkpoint.LATEST))
-        assert await application.create(Lease("s", Checkpoint.TRIM_HORIZON))
-        await stream.delete("s")
-        with pytest.raises(LeaseLostError):
-            await stream.take(Lease("s", Checkpoint.LATEST), "ann")
-        assert await store.list() == [Lease("s", Checkpoint.LATEST)]
-        assert await application.list() == [Lease("s", Checkpoint.TRIM_HORIZON)]
-        assert await stream.list() == []
+    await check_leases_are_separate(partial(open_store, url))
 
 
 async def test_workers_that_start_together_create_one_table(url):

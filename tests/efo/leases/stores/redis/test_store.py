@@ -13,7 +13,6 @@ import trio
 
 from efo.errors import (
     ConfigurationError,
-    LeaseLostError,
     LeaseStoreCorruptError,
     LeaseStoreUnavailableError,
     MissingExtraError,
@@ -24,7 +23,7 @@ from efo.leases.stores.redis.store import VERSION, RedisLeaseStore
 from efo.leases.writes import RenewLease
 from efo.model import Checkpoint, Lease
 from proofs.local_servers.redis import PASSWORD, serve_redis
-from tests.efo.leases.stores.all_stores import CALL_TIMEOUT
+from tests.efo.leases.stores.all_stores import CALL_TIMEOUT, check_leases_are_separate, check_leases_persist
 from tests.loopback import refused_port
 from tests.waiting import until
 
@@ -74,26 +73,11 @@ async def error_of_opening(store, kind):
 
 
 async def test_leases_persist_after_close(open_store):
-    async with open_store() as store:
-        await store.create(Lease("s", Checkpoint.LATEST))
-    async with open_store() as store:
-        assert await store.list() == [Lease("s", Checkpoint.LATEST)]
+    await check_leases_persist(open_store)
 
 
 async def test_applications_and_streams_in_one_database_are_separate(open_store, application):
-    async with (
-        open_store() as store,
-        open_store(application=f"{application}-other") as other,
-        open_store(stream="other") as stream,
-    ):
-        assert await store.create(Lease("s", Checkpoint.LATEST))
-        assert await other.create(Lease("s", Checkpoint.TRIM_HORIZON))
-        await stream.delete("s")
-        with pytest.raises(LeaseLostError):
-            await stream.take(Lease("s", Checkpoint.LATEST), "ann")
-        assert await store.list() == [Lease("s", Checkpoint.LATEST)]
-        assert await other.list() == [Lease("s", Checkpoint.TRIM_HORIZON)]
-        assert await stream.list() == []
+    await check_leases_are_separate(open_store, f"{application}-other")
 
 
 async def test_the_key_has_no_expiry(open_store, client, key):

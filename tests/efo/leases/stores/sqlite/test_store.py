@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import trio
@@ -23,6 +24,7 @@ from efo.leases.stores.sqlite.schema import APPLICATION_ID, VERSION
 from efo.leases.stores.sqlite.store import SqliteLeaseStore
 from efo.leases.writes import RenewLease
 from efo.model import Checkpoint, HashKeyRange, Lease
+from tests.efo.leases.stores.all_stores import check_leases_are_separate, check_leases_persist
 
 
 @pytest.fixture
@@ -53,26 +55,11 @@ def execute(path, *statements):
 
 
 async def test_leases_persist_after_close(path):
-    async with open_store(path) as store:
-        await store.create(Lease("s", Checkpoint.LATEST))
-    async with open_store(path) as store:
-        assert await store.list() == [Lease("s", Checkpoint.LATEST)]
+    await check_leases_persist(partial(open_store, path))
 
 
 async def test_applications_and_streams_in_one_file_are_separate(path):
-    async with (
-        open_store(path) as store,
-        open_store(path, application="other") as application,
-        open_store(path, stream="other") as stream,
-    ):
-        assert await store.create(Lease("s", Checkpoint.LATEST))
-        assert await application.create(Lease("s", Checkpoint.TRIM_HORIZON))
-        await stream.delete("s")
-        with pytest.raises(LeaseLostError):
-            await stream.take(Lease("s", Checkpoint.LATEST), "ann")
-        assert await store.list() == [Lease("s", Checkpoint.LATEST)]
-        assert await application.list() == [Lease("s", Checkpoint.TRIM_HORIZON)]
-        assert await stream.list() == []
+    await check_leases_are_separate(partial(open_store, path))
 
 
 async def test_an_empty_file_is_initialized(path):
