@@ -14,6 +14,7 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import fields
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -46,6 +47,7 @@ counted by hand."""
 _SURFACES: Final = ("efo/adapters/", "efo/aio/", "efo/sync/")
 
 
+@cache
 def sources() -> dict[str, ast.Module]:
     """Return the parsed modules of the library and of the service, by their paths."""
     paths = sorted([*(ROOT / "efo").rglob("*.py"), *(ROOT / "service" / "efo_service").rglob("*.py")])
