@@ -52,10 +52,13 @@ class PackingStep:
     def __init__(self) -> None:
         self.packs = 0
 
-    def packed(self, data: bytes, start: int, end: int, _headers: bytes) -> Packed | None:
+    def split_data(self, *_arguments: object) -> None:
+        """Leave DATA to the Python step."""
+
+    def packed(self, first: bytes, later: Sequence[bytes], start: int, length: int, _headers: bytes) -> Packed | None:
         """Return the records of an event as packed columns."""
         decoder = EventStreamDecoder()
-        decoder.receive_data(data[start:end])
+        decoder.receive_data(b"".join((first, *later))[start : start + length])
         message = decoder.next_message()
         assert message is not None
         event = parse_message(message)
@@ -67,5 +70,5 @@ class PackingStep:
         rest = msgspec.json.encode(msgspec.structs.replace(event, records=()))
         return (*packed_columns(event.records), rest)
 
-    def event(self, _data: bytes, _start: int, _end: int, _headers: bytes) -> None:
+    def event(self, *_arguments: object) -> None:
         """Leave it to the Python step."""

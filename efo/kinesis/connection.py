@@ -29,8 +29,9 @@ from h2.errors import ErrorCodes
 from efo.errors import GoAwayError, NotHttp2Error, StreamResetError, TransportError, without_tracebacks
 from efo.kinesis.http2 import Http2
 from efo.kinesis.response_stream import ResponseStream
-from efo.protocol.frame_meter import FrameMeter
+from efo.protocol.frame_meter import MAX_STEP, FrameMeter
 from efo.protocol.frame_splitter import Data, FrameSplitter, GoAwayFrame
+from efo.protocol.native import StreamData
 from efo.settings import STREAM_WINDOW
 from efo.third_party_errors import reason_of
 
@@ -243,12 +244,27 @@ class Connection:
                     f"{self.address} speaks TLS, but endpoint_url is http://: write https://", speaks_http1=False
                 )
             self._heard_at = now()
-            for step in self._meter.steps(data, self._heard_at):
-                if step is not data:
-                    await self._yield()
-                self._receive_data(step)
+            await self._receive(data)
             if self._draining is not None and not self._streams:
                 raise self._draining
+
+    async def _receive(self, data: bytes | bytearray) -> None:
+        """Handle a read in steps of bounded work."""
+        at = 0
+        while at < len(data):
+            if at:
+                await self._yield()
+            if (split := self._splitter.data_alone(data, at, MAX_STEP)) is None:
+                break
+            streams, at = split
+            self._meter.passed(self._splitter.partial)
+            self._receive_data(streams)
+        else:
+            return
+        for number, step in enumerate(self._meter.steps(data[at:], self._heard_at)):
+            if number:
+                await self._yield()
+            self._receive_data(step)
 
     async def _yield(self) -> None:
         """Let other tasks run before a step of a long read, and wait if the peer does not read our responses."""
@@ -256,10 +272,13 @@ class Connection:
         while len(self._outgoing) > MAX_UNSENT:
             await self._sent.park()
 
-    def _receive_data(self, data: bytes | bytearray | memoryview) -> None:
+    def _receive_data(self, data: bytes | bytearray | memoryview | list[StreamData]) -> None:
         try:
-            if (only := self._splitter.only_data(data)) is not None:
-                self._on_data(only)
+            if isinstance(data, list):
+                for stream_id, size, chunks in data:
+                    self._on_data(stream_id, size, chunks)
+            elif (only := self._splitter.only_data(data)) is not None:
+                self._on_data(only.stream_id, len(only.content), (only.content,))
             else:
                 self._receive_frames(data)
         except h2.exceptions.ProtocolError as error:
@@ -274,17 +293,17 @@ class Connection:
     def _receive_frames(self, data: bytes | bytearray | memoryview) -> None:
         for part in self._splitter.receive_data(data):
             match part:
-                case Data():
-                    self._on_data(part)
+                case Data(stream_id=stream_id, content=content):
+                    self._on_data(stream_id, len(content), (content,))
                 case GoAwayFrame():
                     self._on_goaway(part)
                 case _:
                     self._on_other_frames(part)
 
-    def _on_data(self, data: Data) -> None:
-        self._h2.receive_split_data(data.stream_id, data.content)
-        self._received += len(data.content)
-        self._streams[data.stream_id].on_data(data.content, 0)
+    def _on_data(self, stream_id: int, size: int, chunks: Sequence[bytes]) -> None:
+        self._h2.receive_split_data(stream_id, size)
+        self._received += size
+        self._streams[stream_id].on_data(chunks, size, 0)
 
     def _on_other_frames(self, data: bytes) -> None:
         if not self._ready.is_set() and data.startswith(b"HTTP/"):
@@ -302,7 +321,8 @@ class Connection:
             case h2.events.DataReceived(data=data, flow_controlled_length=size):
                 self._received += size or 0
                 if stream:
-                    stream.on_data(data or b"", (size or 0) - len(data or b""))
+                    content = data or b""
+                    stream.on_data((content,), len(content), (size or 0) - len(content))
             case h2.events.ResponseReceived(headers=headers) if stream:
                 stream.on_headers(self._checked(headers or ()))
                 self._data_streams.add(stream.stream_id)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 import trio
@@ -155,15 +155,15 @@ class ResponseStream:
         self.status = int(headers[":status"])
         self._signal()
 
-    def on_data(self, data: bytes, padding: int) -> None:
-        """Handle DATA. Its padding counts against the window too (RFC 9113, section 6.9.1)."""
+    def on_data(self, chunks: Sequence[bytes], size: int, padding: int) -> None:
+        """Handle DATA of this size. Its padding counts against the window too (RFC 9113, section 6.9.1)."""
         if padding:
             self._open_window(padding)
-        self._buffered += len(data)
-        if self._chunks and len(self._chunks[-1]) + len(data) <= _SMALL:
-            self._chunks[-1] += data
-        elif data:
-            self._chunks.append(data)
+        self._buffered += size
+        if self._chunks and len(self._chunks[-1]) + size <= _SMALL:
+            self._chunks[-1] = b"".join((self._chunks[-1], *chunks))
+        elif size:
+            self._chunks.extend(chunks)
         if self._changed:  # as `_signal`, without its call
             self._changed.unpark_all()
         self._on_change()

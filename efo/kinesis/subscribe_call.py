@@ -103,13 +103,17 @@ class EventStream:
         """
         if self._decoder.pending and (received := self._decoder.next_event()) is not None:
             return received
-        if (data := self._response.take()) is None:
-            return None
-        if not data:
-            self._check_end()
-            return 0
-        self._decoder.receive_data(data)
-        return self._decoder.next_event() or len(data)
+        taken = 0
+        while (data := self._response.take()) is not None:
+            if not data:
+                self._check_end()
+                return 0
+            self._decoder.receive_data(data)
+            taken += len(data)
+            # Of a part of an event, more may have arrived. The end, and an error, are for the next call.
+            if self._decoder.has_message() or not self._response.buffered:
+                return self._decoder.next_event() or taken
+        return None
 
     def _check_end(self) -> None:
         if self._decoder.pending:

@@ -50,10 +50,9 @@ class EventDecoder(EventStreamDecoder):
         return None
 
     def _native_event(self) -> SubscribeToShardEvent | None:
-        data, start = self._data, self._at
-        if self._step is None or self._event_headers is None or self._total < self._shortest or type(data) is not bytes:
+        if self._step is None or self._event_headers is None or self._total < self._shortest:
             return None
-        frame = (data, start, start + self._total, self._event_headers)
+        frame = (self._data, self._later, self._at, self._total, self._event_headers)
         if self._packs:
             if (packed := self._step.packed(*frame)) is not None:
                 return event_of(PackedRecords(packed), packed[-1])

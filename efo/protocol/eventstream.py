@@ -97,6 +97,8 @@ class EventStreamDecoder:
         return self._take_message() if self.has_message() else None
 
     def _take_message(self) -> EventStreamMessage:
+        if len(self._data) - self._at < self._total:
+            self._join()
         try:
             message = self._decode(memoryview(self._data)[self._at : self._at + self._total])
         except (ChecksumError, FrameError):
@@ -119,11 +121,7 @@ class EventStreamDecoder:
             except (ChecksumError, FrameError):
                 self._fail()
                 raise
-            if self.pending < self._total:
-                return False
-        if len(self._data) - self._at < self._total:
-            self._join()
-        return True
+        return self.pending >= self._total
 
     def _fail(self) -> None:
         self._failed = True
@@ -134,6 +132,9 @@ class EventStreamDecoder:
         self._at += self._total
         self.pending -= self._total
         self._total = 0
+        while self._later and self._at >= len(self._data):  # it was read without being joined
+            self._at -= len(self._data)
+            self._data = self._later.pop(0)
         if not self.pending:
             self._data = b""
 

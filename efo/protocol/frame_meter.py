@@ -98,6 +98,13 @@ class FrameMeter:
             self._skip, self._partial = max(0, at - size), bytes(data[at:])
         yield memoryview(data)[start:] if start else data
 
+    def passed(self, partial: bytes) -> None:
+        """Note a read that nothing of counts: frames of DATA that are not empty, and this start of another frame."""
+        self._skip, self._partial = 0, partial
+        if len(partial) >= _HEADER.size:
+            high, low, _, _ = _HEADER.unpack_from(partial)
+            self._skip, self._partial = _HEADER.size + (high << 16 | low) - len(partial), b""
+
     def _complete(self, data: bytes | bytearray) -> int:
         """Complete the frame header that the last read ended in. Return where its frame ends, or the end of `data`."""
         missing = _HEADER.size - len(self._partial)

@@ -15,6 +15,8 @@ from typing import Final
 
 import msgspec
 
+from efo.protocol.native import STEP, Step, StreamData
+
 MAX_JOINED: Final = 64 * 1024
 """The content of a `Data` is at most this many bytes."""
 
@@ -47,19 +49,41 @@ class FrameSplitter:
     """Splits what the peer sends, and keeps its order: of all frames but DATA, and of the DATA of each stream.
 
     `data_streams`: the streams whose DATA is split off. Its owner changes it between the items of `receive_data`: a
-    stream is in it while h2 would accept DATA for it.
+    stream is in it while h2 would accept DATA for it. `step`: the native step; None for the Python step alone.
     """
 
-    __slots__ = ("_data_streams", "_in_header_block", "_partial", "_skip")
+    __slots__ = ("_data_streams", "_in_header_block", "_partial", "_skip", "_step")
 
-    def __init__(self, data_streams: Container[int] = frozenset()) -> None:
+    def __init__(self, data_streams: Container[int] = frozenset(), step: Step | None = STEP) -> None:
         self._data_streams = data_streams
+        self._step = step
         # The start of a frame header, or of a frame that is split off.
         self._partial = b""
         # The number of bytes of another frame that have not arrived.
         self._skip = 0
         # In a header block, any frame but CONTINUATION is an error, which h2 must see (RFC 9113, section 4.3).
         self._in_header_block = False
+
+    @property
+    def partial(self) -> bytes:
+        """The start of a frame that was not returned yet."""
+        return self._partial
+
+    def data_alone(self, data: bytes | bytearray, start: int, max_frames: int) -> tuple[list[StreamData], int] | None:
+        """Return what `receive_data` would yield of `data[start:]`, by stream, if it is DATA alone, and where it ends.
+
+        That is after `max_frames`, or the end of `data`. None if it is anything else, or may be: then nothing has
+        changed. Frames without content are something else.
+        """
+        if self._step is None or self._skip or self._in_header_block or type(data) is not bytes:
+            return None
+        split = self._step.split_data(data, start, self._partial, self._data_streams, MAX_JOINED, max_frames)
+        if split is None:
+            return None
+        streams, rest, is_limited = split
+        end = len(data) - rest
+        self._partial = b"" if is_limited else data[end:]
+        return streams, end if is_limited else len(data)
 
     def only_data(self, data: bytes | bytearray | memoryview) -> Data | None:
         """Return what `receive_data` would yield, if that is the whole of one frame of DATA, as of a small event.

@@ -7,6 +7,7 @@ then the Python step reads that from its beginning, and its answer or its error 
 from __future__ import annotations
 
 import os
+from collections.abc import Container
 from importlib import import_module
 from types import ModuleType
 from typing import Final, NamedTuple, Protocol, TypeAlias
@@ -17,6 +18,8 @@ from efo.third_party_errors import reason_of
 VERSION: Final = "0.1.0"
 """The version of efo-native that this efo calls: its own."""
 
+StreamData: TypeAlias = tuple[int, int, list[bytes]]
+"""The id of a stream, and of content that has arrived on it: its length, and its chunks."""
 Read: TypeAlias = tuple[tuple[Record, ...], bytes]
 """The records, and the JSON object without them."""
 Packed: TypeAlias = tuple[bytes, bytes, bytes, bytes, bytes, bytes, bytes, bytes, str | None, bytes]
@@ -26,11 +29,25 @@ Packed: TypeAlias = tuple[bytes, bytes, bytes, bytes, bytes, bytes, bytes, bytes
 class Step(Protocol):
     """What efo-native does."""
 
-    def event(self, data: bytes, start: int, end: int, headers: bytes) -> Read | None:
-        """Return the records of the event whose frame is `data[start:end]`, if it has these headers."""
+    def split_data(
+        self, data: bytes, start: int, partial: bytes, known: Container[int], max_joined: int, max_frames: int
+    ) -> tuple[list[StreamData], int, bool] | None:
+        """Return the content of the frames of HTTP/2 at `data[start:]`, the first of which began with `partial`.
+
+        Also how many bytes remain: the start of a frame, unless `max_frames` were split, which comes last. None unless all
+        are DATA of streams in `known`, with nothing unusual. Chunks have at most `max_joined` bytes.
+        """
         ...
 
-    def packed(self, data: bytes, start: int, end: int, headers: bytes) -> Packed | None:
+    def event(
+        self, first: bytes | memoryview, later: list[bytes | memoryview], start: int, length: int, headers: bytes
+    ) -> Read | None:
+        """Return the records of the event whose frame is so many bytes at `start` in chunks, if the headers fit."""
+        ...
+
+    def packed(
+        self, first: bytes | memoryview, later: list[bytes | memoryview], start: int, length: int, headers: bytes
+    ) -> Packed | None:
         """Return the records of such an event without an object for each; None also if one may be an aggregate."""
         ...
 

@@ -6,10 +6,11 @@ mod lanes;
 mod record;
 
 use std::ops::RangeInclusive;
+use std::sync::Mutex;
 
 use efo_parser::packed::MAGIC;
 use efo_parser::records::{Base64, Record, Records};
-use efo_parser::{aggregate, frame, packed, records};
+use efo_parser::{aggregate, data, frame, packed, records};
 use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -19,6 +20,8 @@ use crate::record::RecordClass;
 
 /// The MD5 that an aggregate ends with.
 const MD5: usize = 16;
+/// A longer frame is joined in memory that is freed afterwards.
+const MAX_KEPT: usize = 1024 * 1024;
 
 /// Records, and the JSON object without them.
 type Read<'py> = (Bound<'py, PyTuple>, Bound<'py, PyBytes>);
@@ -36,11 +39,15 @@ type Packed<'py> = (
     Option<Bound<'py, PyString>>,
     Bound<'py, PyBytes>,
 );
+/// Of each stream its id, the bytes of its content, and that in chunks; how many bytes remain; whether the limit was reached.
+type Split<'py> = (Vec<(u32, usize, Bound<'py, PyList>)>, usize, bool);
 /// What efo calls: `efo.protocol.native.Step`.
 #[pyclass(frozen)]
 struct Step {
     base64: Base64,
     record: RecordClass,
+    /// Where the frame of an event is joined: memory that is new each time costs a page fault for each 4 KiB.
+    joined: Mutex<Vec<u8>>,
 }
 
 #[pymethods]
@@ -48,31 +55,66 @@ impl Step {
     /// `record`: the class of records. Raises `TypeError` if it is made in another way than this step knows.
     #[new]
     fn new(record: &Bound<'_, PyType>) -> PyResult<Self> {
-        Ok(Self { base64: Base64::new(), record: RecordClass::new(record)? })
+        Ok(Self { base64: Base64::new(), record: RecordClass::new(record)?, joined: Mutex::default() })
     }
 
-    /// Returns the records of the frame `data[start:end]`, if its headers are these bytes.
+    /// Returns the content of the frames of `bytes` from `start` on, the first of which began with `partial`.
+    ///
+    /// At most of `max_frames`, in chunks of `max_joined` bytes. None unless all are DATA of streams in `known`, with nothing
+    /// unusual.
+    #[staticmethod]
+    fn split_data<'py>(
+        bytes: &Bound<'py, PyBytes>,
+        start: usize,
+        partial: &[u8],
+        known: &Bound<'py, PyAny>,
+        max_joined: usize,
+        max_frames: usize,
+    ) -> PyResult<Option<Split<'py>>> {
+        let py = bytes.py();
+        let limits = data::Limits { joined: max_joined, frames: max_frames };
+        let rest = bytes.as_bytes().get(start..).unwrap_or_default();
+        let found = data::split(partial, rest, limits, |id| known.contains(id).unwrap_or(false));
+        let Some(found) = found else { return Ok(None) };
+        let mut streams = Vec::with_capacity(found.streams.len());
+        for stream in &found.streams {
+            let chunks = PyList::empty(py);
+            for chunk in &stream.chunks {
+                let write = |bytes: &mut [u8]| {
+                    chunk.write(bytes);
+                    Ok(())
+                };
+                chunks.append(PyBytes::new_with(py, chunk.length, write)?)?;
+            }
+            streams.push((stream.id, stream.length, chunks));
+        }
+        Ok(Some((streams, found.rest.len(), found.is_limited)))
+    }
+
+    /// Returns the records of the frame of `length` bytes at `start` in `first` and `later`, if its headers are these bytes.
     fn event<'py>(
         &self,
-        data: &Bound<'py, PyBytes>,
+        first: &Bound<'py, PyAny>,
+        later: &Bound<'py, PyList>,
         start: usize,
-        end: usize,
+        length: usize,
         headers: &[u8],
     ) -> PyResult<Option<Read<'py>>> {
-        let payload = data.as_bytes().get(start..end).and_then(|bytes| frame::payload(bytes, headers));
-        payload.map_or(Ok(None), |json| self.read(data.py(), json))
+        let read = |frame: &[u8]| frame::payload(frame, headers).map_or(Ok(None), |json| self.read(first.py(), json));
+        self.frame(first, later, start, length, read).unwrap_or(Ok(None))
     }
 
     /// Returns the records of such a frame as packed columns. None also if one of them may be an aggregate.
     fn packed<'py>(
         &self,
-        data: &Bound<'py, PyBytes>,
+        first: &Bound<'py, PyAny>,
+        later: &Bound<'py, PyList>,
         start: usize,
-        end: usize,
+        length: usize,
         headers: &[u8],
     ) -> PyResult<Option<Packed<'py>>> {
-        let payload = data.as_bytes().get(start..end).and_then(|bytes| frame::payload(bytes, headers));
-        payload.map_or(Ok(None), |json| self.pack(data.py(), json))
+        let read = |frame: &[u8]| frame::payload(frame, headers).map_or(Ok(None), |json| self.pack(first.py(), json));
+        self.frame(first, later, start, length, read).unwrap_or(Ok(None))
     }
 
     /// Returns the records of a page.
@@ -121,6 +163,37 @@ fn body(data: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 impl Step {
+    /// Calls `read` with the `length` bytes from `start` in `first` and `later`. None if they are not there, or no `bytes`.
+    fn frame<T>(
+        &self,
+        first: &Bound<'_, PyAny>,
+        later: &Bound<'_, PyList>,
+        start: usize,
+        length: usize,
+        read: impl FnOnce(&[u8]) -> T,
+    ) -> Option<T> {
+        let first = first.cast::<PyBytes>().ok()?.as_bytes().get(start..)?;
+        if let Some(frame) = first.get(..length) {
+            return Some(read(frame));
+        }
+        // Taken, not locked: while records are made, a garbage collection may run anything.
+        let mut joined = self.joined.lock().map(|mut kept| std::mem::take(&mut *kept)).unwrap_or_default();
+        joined.clear();
+        joined.extend_from_slice(first);
+        for chunk in later {
+            let chunk = chunk.cast_into::<PyBytes>().ok()?;
+            let missing = length.saturating_sub(joined.len());
+            joined.extend_from_slice(chunk.as_bytes().get(..missing).unwrap_or_else(|| chunk.as_bytes()));
+        }
+        let result = (joined.len() == length).then(|| read(&joined));
+        if joined.capacity() <= MAX_KEPT
+            && let Ok(mut kept) = self.joined.lock()
+        {
+            *kept = joined;
+        }
+        result
+    }
+
     fn users<'py>(&self, outer: &Bound<'py, PyAny>, found: &aggregate::Aggregate<'_>) -> PyResult<Bound<'py, PyTuple>> {
         let py = outer.py();
         let number = outer.getattr(intern!(py, "sequence_number"))?;

@@ -1,4 +1,7 @@
-"""Inputs for `compare`, each made of a seed: events, pages and aggregates, as services send them and as nobody does."""
+"""Inputs for `compare`, each made of a seed: what services send, and what nobody does.
+
+They are events, pages, aggregates, and frames of HTTP/2.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from efo.protocol.eventstream import encode
-from proofs.native.compare import AGGREGATE, EVENT, EVENT_HEADERS, FRAMES, PAGE
+from proofs.native.compare import AGGREGATE, EVENT, EVENT_HEADERS, FRAMES, HTTP2, PAGE
 
 NUMBERS: Final = (
     "1700000000.123", "1.700000000123E9", "1767225600", "0", "0.0", "1e3", "1E-3", "1.5e+9", "9007199254740993",
@@ -57,7 +60,7 @@ def cases(seed: int) -> Iterator[bytes]:
     """Yield inputs without end: of three, one as it was made, and two damaged."""
     chance = random.Random(seed)
     while True:
-        kind = chance.choice((EVENT, EVENT, FRAMES, PAGE, AGGREGATE, AGGREGATE))
+        kind = chance.choice((EVENT, EVENT, FRAMES, PAGE, AGGREGATE, AGGREGATE, HTTP2))
         made = _MAKERS[kind](chance)
         choice = chance.choice((0, 0, 1, 7, 200)) if kind != AGGREGATE else chance.randrange(256)
         head = bytes([kind, choice])
@@ -117,6 +120,19 @@ def frames(chance: random.Random) -> bytes:
         ({}, {}, {"new": "header"}, {":event-type": "Other"}, {":message-type": "error"})
     )
     return b"".join(encode(EVENT_HEADERS | headers, event(chance)) for headers in ({}, others, {}))
+
+
+def http2(chance: random.Random) -> bytes:
+    """Make frames of HTTP/2, nearly all of them DATA of two streams."""
+    return b"".join(_http2_frame(chance) for _ in range(chance.choice((1, 2, 5, 20))))
+
+
+def _http2_frame(chance: random.Random) -> bytes:
+    kind, flags, stream = 0, chance.choice((0, 0, 0, 0x40)), chance.choice((1, 1, 3))
+    if chance.random() < 0.05:
+        kind, flags, stream = chance.randrange(10), chance.randrange(16), chance.randrange(6)
+    length = chance.choice((1, 2, 50, 400) if chance.random() < 0.95 else (0, 16_384, 16_385))
+    return length.to_bytes(3) + bytes([kind, flags]) + stream.to_bytes(4) + chance.randbytes(length)
 
 
 def records(chance: random.Random) -> str:
@@ -211,4 +227,4 @@ def _varint(number: int, chance: random.Random | None = None) -> bytes:
     return bytes([*encoded, number])
 
 
-_MAKERS: Final[dict[int, Any]] = {EVENT: event, FRAMES: frames, PAGE: page, AGGREGATE: aggregate}
+_MAKERS: Final[dict[int, Any]] = {EVENT: event, FRAMES: frames, PAGE: page, AGGREGATE: aggregate, HTTP2: http2}

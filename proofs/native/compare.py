@@ -1,12 +1,12 @@
 """Either step reads an input; their records, counts and errors are the same, by type and by text.
 
 An input is a byte that chooses the kind, a byte of choices, and what is read: the JSON of an event, frames, the JSON of
-a page of GetRecords, or the body of an aggregate.
+a page of GetRecords, the body of an aggregate, or frames of HTTP/2.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from hashlib import md5
 from typing import Final, TypeVar
 
@@ -19,12 +19,14 @@ from efo.protocol.aggregation import AGGREGATE_KEY, MAGIC, AggregateMode
 from efo.protocol.deaggregation import deaggregate
 from efo.protocol.event_decoder import EventDecoder
 from efo.protocol.eventstream import encode
-from efo.protocol.native import Packed, Read, Step
+from efo.protocol.frame_meter import FrameMeter
+from efo.protocol.frame_splitter import Data, FrameSplitter
+from efo.protocol.native import Packed, Read, Step, StreamData
 from efo.protocol.polling import parse_page
 from proofs.fuzz.cursor import cut
 from proofs.fuzz.target import require
 
-EVENT, FRAMES, PAGE, AGGREGATE = range(4)
+EVENT, FRAMES, PAGE, AGGREGATE, HTTP2 = range(5)
 EVENT_HEADERS: Final = {
     ":message-type": "event",
     ":event-type": "SubscribeToShardEvent",
@@ -48,13 +50,23 @@ class CountedStep:
         self.asked = self.read = 0
         self._step = step
 
-    def event(self, data: bytes, start: int, end: int, headers: bytes) -> Read | None:
-        """Read an event."""
-        return self._counted(self._step.event(data, start, end, headers))
+    def split_data(
+        self, data: bytes, start: int, partial: bytes, known: Container[int], max_joined: int, max_frames: int
+    ) -> tuple[list[StreamData], int, bool] | None:
+        """Split frames of HTTP/2."""
+        return self._counted(self._step.split_data(data, start, partial, known, max_joined, max_frames))
 
-    def packed(self, data: bytes, start: int, end: int, headers: bytes) -> Packed | None:
+    def event(
+        self, first: bytes | memoryview, later: list[bytes | memoryview], start: int, length: int, headers: bytes
+    ) -> Read | None:
+        """Read an event."""
+        return self._counted(self._step.event(first, later, start, length, headers))
+
+    def packed(
+        self, first: bytes | memoryview, later: list[bytes | memoryview], start: int, length: int, headers: bytes
+    ) -> Packed | None:
         """Read an event as packed columns."""
-        return self._counted(self._step.packed(data, start, end, headers))
+        return self._counted(self._step.packed(first, later, start, length, headers))
 
     def page(self, body: bytes) -> Read | None:
         """Read a page."""
@@ -127,5 +139,26 @@ def _aggregate(choice: int, data: bytes, step: Step | None) -> Iterator[object]:
     yield deaggregate(record, shard, mode, ancestors=ancestors, max_fields=max_fields, step=step)
 
 
+def _http2(choice: int, data: bytes, step: Step | None) -> Iterator[object]:
+    """Read frames of HTTP/2 as a connection does: what is for h2, and before it the DATA of each stream."""
+    splitter, meter = FrameSplitter({1, 3}, step), FrameMeter("peer")
+    content: dict[int, bytes] = {}
+    for piece in cut(data, choice):
+        at = 0
+        while at < len(piece) and (split := splitter.data_alone(piece, at, 1 + choice % 5)) is not None:
+            streams, at = split
+            meter.passed(splitter.partial)
+            for stream_id, size, chunks in streams:
+                require(size == sum(map(len, chunks)), "the size of chunks is another one")
+                content[stream_id] = content.get(stream_id, b"") + b"".join(chunks)
+        for item in (item for part in meter.steps(piece[at:], 0.0) for item in splitter.receive_data(part)):
+            if isinstance(item, Data):
+                content[item.stream_id] = content.get(item.stream_id, b"") + item.content
+            else:
+                yield sorted(content.items()), item
+                content = {}
+    yield sorted(content.items()), splitter.partial
+
+
 Reader = Callable[[int, bytes, Step | None], Iterator[object]]
-_READERS: Final[tuple[Reader, ...]] = (_events, _frames, _page, _aggregate)
+_READERS: Final[tuple[Reader, ...]] = (_events, _frames, _page, _aggregate, _http2)

@@ -36,7 +36,7 @@ PERTURBED: Final[Mapping[str, Constant]] = {
     "efo.consumer.deaggregator.MAX_RECORDS": Constant((1, 4)),
     "efo.consumer.deaggregator.MAX_BYTES": Constant((1, 500)),
     "efo.protocol.aggregate_message.MAX_CHUNK": Constant((1, 64), ("efo.protocol.deaggregation",)),
-    "efo.protocol.frame_meter.MAX_STEP": Constant((1, 16)),
+    "efo.protocol.frame_meter.MAX_STEP": Constant((1, 16), ("efo.kinesis.connection",)),
     "efo.kinesis.shard_subscription._YIELD_BYTES": Constant((1, 4 * KIB)),
     "efo.kinesis.shard_subscription._PART_BYTES": Constant((1, 64 * KIB)),
     # buffers

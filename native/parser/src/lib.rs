@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod aggregate;
+pub mod data;
 pub mod frame;
 mod json;
 pub mod md5;

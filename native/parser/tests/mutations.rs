@@ -2,10 +2,11 @@
 
 use efo_parser::md5::{LANES, digest, digests};
 use efo_parser::records::Base64;
-use efo_parser::{aggregate, frame, packed, records};
+use efo_parser::{aggregate, data, frame, packed, records};
 
 const EVENT: &[u8] = br#"{"Records":[{"SequenceNumber":"17","ApproximateArrivalTimestamp":1.5,"Data":"AAECAwQFBgc=","PartitionKey":"k\u00e9","EncryptionType":"KMS"},{"SequenceNumber":"18","ApproximateArrivalTimestamp":2e3,"Data":"","PartitionKey":null,"EncryptionType":"KMS"}],"MillisBehindLatest":0,"ContinuationSequenceNumber":"18"}"#;
 const AGGREGATE: &[u8] = b"\x0a\x03key\x0a\x01k\x12\x0212\x1a\x08\x08\x00\x10\x00\x1a\x02ab\x1a\x06\x08\x01\x1a\x02cd";
+const DATA: &[u8] = b"\0\0\x03\0\0\0\0\0\x01abc\0\0\x02\0\0\0\0\0\x03de\0\0\x04\0\0\0\0\0\x01fg";
 const INPUTS: u32 = 100_000;
 
 /// Marsaglia's xorshift: the same inputs on every machine.
@@ -61,6 +62,25 @@ fn parts_of_mutated_inputs_are_hashed_together_as_one_by_one() {
         let parts = lengths.map(|length| input.get(..length).unwrap_or_default());
         assert_eq!(digests(parts), parts.map(digest));
     }
+}
+
+#[test]
+fn a_mutated_read_of_http2_never_panics() {
+    let mut random = Random(0x9E37_79B9_7F4A_7C15);
+    let mut found = 0_usize;
+    for _ in 0..INPUTS {
+        let input = random.mutated(DATA);
+        let (partial, bytes) = input.split_at_checked(random.below(15)).unwrap_or_default();
+        let limits = data::Limits { joined: random.below(40_000), frames: random.below(4) };
+        for stream in data::split(partial, bytes, limits, |id| id < 4).iter().flat_map(|split| &split.streams) {
+            for chunk in &stream.chunks {
+                chunk.write(&mut vec![0; chunk.length]);
+            }
+            assert_eq!(stream.length, stream.chunks.iter().map(|chunk| chunk.length).sum());
+            found = found.saturating_add(1);
+        }
+    }
+    assert!(found > 0, "no input was read: the seed is of no use");
 }
 
 #[test]

@@ -204,9 +204,9 @@ class TestProperties:
         self.check("the sibling got 0 of 4", Frame(DATA, 0, SIBLING, b"data"))
 
     def test_a_window_that_opens_before_the_data_is_read_is_detected(self, monkeypatch):
-        def on_data(self, data, padding):
-            original(self, data, padding)
-            self._open_window(len(data))
+        def on_data(self, chunks, size, padding):
+            original(self, chunks, size, padding)
+            self._open_window(size)
 
         original = ResponseStream.on_data
         monkeypatch.setattr(ResponseStream, "on_data", on_data)

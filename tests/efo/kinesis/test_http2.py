@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies as st
 from efo.errors import TransportError
 from efo.kinesis.connection import Connection
 from efo.kinesis.http2 import Http2
-from efo.protocol.frame_splitter import Data, FrameSplitter
+from efo.protocol.frame_splitter import FrameSplitter
 from proofs.fuzz.cursor import cut
 
 REQUEST = [(":method", "POST"), (":scheme", "https"), (":authority", "peer"), (":path", "/")]
@@ -55,7 +55,7 @@ class Client:
     def receive(self, data):
         if self.error is None:
             try:
-                self.connection._receive_data(data)
+                call(self.connection._receive(data))
             except TransportError as error:
                 self.error = str(error)
                 self.connection._close(error)  # as `run` does
@@ -207,8 +207,8 @@ def test_more_than_4_gib_pass_over_one_connection_and_one_stream():
     total = 0
     while total <= 2**32 + window:
         # A frame has 16 KiB at most. This is the content of 4096 frames: only their accounting is of interest.
-        client.connection._on_data(Data(1, content))
-        client.receive(b"")
+        client.connection._on_data(1, size, (content,))
+        client.connection._receive_data(b"")
         total += len(call(client.streams[1].receive()))
         for stream_id, increment in updates(client.sent()):
             granted[stream_id] += increment
@@ -233,4 +233,4 @@ def test_data_of_an_ended_stream_is_an_error_of_h2():
     http2.initiate_connection()
     http2.send_headers(1, REQUEST, end_stream=True)
     with pytest.raises(h2.exceptions.ProtocolError, match="cannot receive data before headers"):
-        http2.receive_split_data(1, b"before the headers")
+        http2.receive_split_data(1, 18)

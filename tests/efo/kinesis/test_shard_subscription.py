@@ -180,6 +180,10 @@ class LiveShard:
         yield None
 
 
+def arrive(response, data):
+    response.on_data((data,), len(data), 0)
+
+
 def iter_and_forget(script):
     """Yield the steps of a script, and keep none that was yielded."""
     while script:
@@ -556,9 +560,7 @@ class TestBackPressure:
         padding = {"Data": "A" * 4000, "PartitionKey": "k", "ApproximateArrivalTimestamp": 0}
         for n in range(100):
             body = {"Records": [padding | {"SequenceNumber": str(n)}], "MillisBehindLatest": 0}
-            response.on_data(
-                encode(EVENT_HEADERS, json.dumps(body | {"ContinuationSequenceNumber": str(n)}).encode()), 0
-            )
+            arrive(response, encode(EVENT_HEADERS, json.dumps(body | {"ContinuationSequenceNumber": str(n)}).encode()))
         subscription = subscribe(Buffered())
         await take(subscription, 1)
         turns = 0
@@ -585,13 +587,13 @@ class TestBackPressure:
 
         response = ResponseStream(Owner(), 1, window=2**20)
         body = {"Records": [], "MillisBehindLatest": 0, "ContinuationSequenceNumber": "0"}
-        response.on_data(encode(EVENT_HEADERS, json.dumps(body).encode()), 0)
+        arrive(response, encode(EVENT_HEADERS, json.dumps(body).encode()))
         subscription = subscribe(Buffered())
         await take(subscription, 1)
         ignored = encode(EVENT_HEADERS | {":event-type": "Unknown"}, b"") * 700  # nearly as much as is taken at once
         for _ in range(20):
-            response.on_data(ignored, 0)
-        response.on_data(encode(EVENT_HEADERS, json.dumps(body | {"ContinuationSequenceNumber": "1"}).encode()), 0)
+            arrive(response, ignored)
+        arrive(response, encode(EVENT_HEADERS, json.dumps(body | {"ContinuationSequenceNumber": "1"}).encode()))
         turns = 0
 
         async def count():

@@ -49,6 +49,18 @@ class TestSteps:
         found = steps(meter, one * 1000)
         assert found == [one * MAX_STEP] * 3 + [one * (1000 - 3 * MAX_STEP)]
 
+    @pytest.mark.parametrize("cut", range(31))
+    def test_what_passed_elsewhere_changes_nothing_of_what_comes_after_it(self, cut):
+        whole, partial, later = frame(DATA, b"x" * 5), frame(DATA, b"x" * 21), [frame(PING, bytes(8))] * LIMITS[PING]
+        rest = partial[cut:] + b"".join(later)
+        read, passed = FrameMeter("p"), FrameMeter("p")
+        assert steps(read, whole + partial[:cut]) == [whole + partial[:cut]]
+        passed.passed(partial[:cut])
+        assert steps(passed, rest) == steps(read, rest)
+        for meter in (read, passed):
+            with pytest.raises(TransportError, match="PING"):
+                steps(meter, frame(PING, bytes(8)))
+
     def test_header_blocks_count_more(self, meter):
         one = frame(HEADERS, bytes(100))
         assert steps(meter, one * 40) == [one * 16, one * 16, one * 8]

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from efo.protocol.frame_splitter import MAX_JOINED, Data, FrameSplitter, GoAwayFrame
+from efo.protocol.native import STEP
 
 DATA, HEADERS, SETTINGS, PUSH_PROMISE, PING, GOAWAY, CONTINUATION = 0, 1, 4, 5, 6, 7, 9
 END_STREAM, END_HEADERS, PADDED = 1, 4, 8
@@ -23,7 +24,18 @@ def goaway(last_stream_id, code=0, debug=b"", **header):
 def read(*pieces, known=frozenset()):
     """Return the output of the splitter for these pieces: adjacent bytes, and adjacent DATA of a stream, are joined."""
     splitter = FrameSplitter(known)
-    return joined(item for piece in pieces for item in splitter.receive_data(piece))
+    return joined(item for piece in pieces for item in split(splitter, piece))
+
+
+def split(splitter, piece):
+    """Yield what a connection gets of a piece: by the native step if it is there, as far as it splits it."""
+    at = 0
+    while at < len(piece) and (found := splitter.data_alone(piece, at, 3)) is not None:
+        streams, at = found
+        for stream_id, size, chunks in streams:
+            assert size == sum(map(len, chunks))
+            yield from (Data(stream_id, chunk) for chunk in chunks)
+    yield from splitter.receive_data(piece[at:])
 
 
 def joined(items):
@@ -179,9 +191,9 @@ class TestData:
         data = frame(DATA, b"content", stream_id=1)
         known = {1}
         splitter = FrameSplitter(known)
-        out = list(splitter.receive_data(data[:cut]))
+        out = list(split(splitter, data[:cut]))
         known.clear()
-        out += splitter.receive_data(data[cut:])
+        out += split(splitter, data[cut:])
         assert b"".join(out) == data if cut < len(data) else out == [Data(1, b"content")]
 
     def test_a_stream_that_ends_by_the_bytes_before_is_left_to_h2(self):
@@ -255,3 +267,25 @@ def test_only_valid_goaway_frames_are_removed(sent):
 
 def is_valid_goaway(data):
     return data[3] == GOAWAY and len(data) >= 17
+
+
+@given(st.lists(frames, max_size=8).map(b"".join), st.lists(st.integers(min_value=0), max_size=10))
+@pytest.mark.skipif(STEP is None, reason="efo-native is not installed")
+def test_the_native_step_splits_what_the_python_step_splits(data, cuts):
+    bounds = [0, *sorted(at % (len(data) + 1) for at in cuts), len(data)]
+    pieces = [data[low:high] for low, high in pairwise(bounds)]
+    reference = FrameSplitter(KNOWN, None)
+    expected = joined(item for piece in pieces for item in reference.receive_data(piece))
+    assert by_stream(read(*pieces, known=KNOWN)) == by_stream(expected)
+
+
+@pytest.mark.skipif(STEP is None, reason="efo-native is not installed")
+@pytest.mark.parametrize("sizes", [(16_384,) * 9, (5, 16_384) * 6, (16_384, 5) * 6, (100,) * 9])
+def test_the_native_step_returns_the_same_chunks_in_the_same_order(sizes):
+    wire = b"".join(frame(DATA, bytes([n]) * size, stream_id=1 + 2 * (n % 2)) for n, size in enumerate(sizes))
+    expected = list(FrameSplitter(KNOWN, None).receive_data(wire))
+    streams, end = FrameSplitter(KNOWN).data_alone(wire, 0, 100)
+    assert end == len(wire)
+    assert [id_ for id_, _, _ in streams] == list(dict.fromkeys(item.stream_id for item in expected))
+    for stream_id, _, chunks in streams:
+        assert chunks == [item.content for item in expected if item.stream_id == stream_id]
