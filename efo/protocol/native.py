@@ -32,10 +32,10 @@ class Step(Protocol):
     def split_data(
         self, data: bytes, start: int, partial: bytes, known: Container[int], max_joined: int, max_frames: int
     ) -> tuple[list[StreamData], int, bool] | None:
-        """Return the content of the frames of HTTP/2 at `data[start:]`, the first of which began with `partial`.
+        """Return the content of the frames of HTTP/2 at `data[start:]`; the first one began with `partial`.
 
-        Also how many bytes remain: the start of a frame, unless `max_frames` were split, which comes last. None unless all
-        are DATA of streams in `known`, with nothing unusual. Chunks have at most `max_joined` bytes.
+        Also how many bytes remain: the start of a frame, unless `max_frames` were split, which comes last. None unless
+        all are DATA of streams in `known`, with nothing unusual. Chunks have at most `max_joined` bytes.
         """
         ...
 
