@@ -107,6 +107,37 @@ async def test_workers_that_start_together_create_the_leases_together(autojump_c
             assert store.created.total() < 3 * 400  # 8 * 400 if each wrote them all
 
 
+class KeptRows(MemoryLeaseStore):
+    """A lease store. `created`: the leases as they were created, by their keys."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.created: dict[str, Lease] = {}
+
+    async def create(self, lease: Lease) -> bool:
+        """Add a lease unless its key exists."""
+        self.created[lease.key] = lease
+        return await super().create(lease)
+
+
+async def test_a_lease_has_the_time_of_its_creation_unless_it_continues_what_was_read(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """What expires after that time is lost unread (rule R5). Of a child, its parent's reader knows."""
+    async with FakeKinesis() as fake:
+        fake.create_stream(STREAM, shards=2)
+        first, second = fake.open_shards(STREAM)
+        children = fake.split(STREAM, first)
+        store = KeptRows()
+        await store.create(Lease(first, Checkpoint.SHARD_END))
+        await trio.sleep(50)
+        started = fake.clock()
+        async with open_reader(fake, store, [], []):
+            await trio.sleep(5)
+        assert [store.created[child].unread_since for child in children] == [None, None]
+        assert store.created[second].unread_since == pytest.approx(started, abs=2)
+
+
 async def keys(store: MemoryLeaseStore) -> set[str]:
     return {lease.key for lease in await store.list()}
 

@@ -109,6 +109,15 @@ async def test_a_shard_ends_with_a_checkpoint_and_its_children_follow(package):
     assert [call[0] for call in calls].count("initialize") == 3
 
 
+async def test_a_shard_that_ends_without_records_ends_with_a_checkpoint_too(package):
+    calls = []
+    stream = stream_of()
+    stream.split(SHARD)
+    await run(stream, recorder(package, calls), lambda: len(calls) == 4)
+    assert calls[:2] == [("initialize", SHARD, "TRIM_HORIZON"), ("shard_ended",)]
+    assert [call[0] for call in calls].count("initialize") == 3
+
+
 async def test_a_record_has_the_attributes_of_its_package(package):
     seen = []
 
