@@ -7,7 +7,7 @@ from itertools import chain, count, islice
 
 import pytest
 
-from efo_service.log import disk, segments
+from efo_service.log import disk, disk_writer
 from proofs.simulation.disk import DiskPath
 from proofs.simulation.plan import plan
 from proofs.simulation.run import run
@@ -34,7 +34,7 @@ def write_only(path: DiskPath, chunks: Iterable[bytes]) -> None:
 
 @pytest.mark.parametrize(
     ("module", "name", "without_sync"),
-    [(segments, "write_file", write_only), (segments, "sync_directory", nothing), (disk, "sync", nothing)],
+    [(disk_writer, "write_file", write_only), (disk_writer, "sync_directory", nothing), (disk, "sync", nothing)],
 )
 def test_a_forgotten_sync_breaks_a_guarantee(
     monkeypatch: pytest.MonkeyPatch, module: object, name: str, without_sync: Callable[..., None]
