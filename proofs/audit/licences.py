@@ -26,6 +26,8 @@ SPDX: Final[Mapping[str, str]] = {
     "License :: OSI Approved :: Apache Software License": "Apache-2.0",
     "MIT License": "MIT",
     "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
+    "Public Domain": "LicenseRef-Public-Domain",
+    "Public domain": "LicenseRef-Public-Domain",  # pyelftools
     "Python Software Foundation License": "PSF-2.0",
 }
 STATED: Final[Mapping[str, str]] = {

@@ -130,6 +130,8 @@ def test_an_expression_is_allowed_by_one_side_of_or_and_both_sides_of_and(expres
         ({"License": "License :: OSI Approved :: Apache Software License"}, "Apache-2.0"),
         ({"Name": "wrapt", "License": "Copyright (c) 2013-2025, Graham Dumpleton"}, "BSD-2-Clause"),
         ({"License": "Apache 2.0"}, "Apache-2.0"),
+        ({"License": "Public domain"}, "LicenseRef-Public-Domain"),
+        ({"Classifier": ["License :: Public Domain"]}, "LicenseRef-Public-Domain"),
         ({"License": "a long text", "Classifier": ["License :: OSI Approved :: MIT License"]}, "MIT"),
         ({"Classifier": ["License :: OSI Approved", "License :: OSI Approved :: BSD License"]}, "LicenseRef-BSD"),
         ({"Classifier": ["License :: OSI Approved :: MIT License", "License :: x :: ISC"]}, "MIT AND ISC"),
