@@ -62,12 +62,13 @@ proofs: $(READY) ## List how efo is proven: each proof is a target of its own (m
 docs: $(READY) .tools/docs/.ready .tools/readers/.ready ## Run every example of the documentation, and build its site (ARGS="--no-run")
 	@$(BIN)/python -m tools.docs --sphinx .tools/docs/bin/python $(ARGS)
 
-lint: $(READY) ## Check style, formatting, types, import contracts and declared dependencies
+lint: $(READY) ## Check style, formatting, types, import contracts, declared dependencies and native/
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/deptry .
+	@$(BIN)/python -m proofs.native.lint
 
 format: $(READY) ## Format the code and apply automatic fixes
 	$(BIN)/ruff check --fix

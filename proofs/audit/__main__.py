@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from proofs.audit.crates import judge_crates
+from proofs.audit.crates import allowed_licences, judge_crates
 from proofs.audit.licences import installed, judge, refused_as_programs
 from proofs.audit.locks import LockError, parse_lock, rounds
 from proofs.audit.vulnerabilities import ask_pip_audit, check
@@ -24,8 +24,9 @@ PRODUCT: Final = "service"  # what the container image contains
 NOTHING_FOUND, FOUND, NOT_CHECKED = 0, 1, 69
 HELP = f"""
 Exit status: {NOTHING_FOUND} if everything was checked and nothing found; {FOUND} if a package has a known
-vulnerability, or a licence that [tool.efo.audit] of pyproject.toml does not allow; {NOT_CHECKED} if nothing was found
-but something could not be checked, for example because no service for vulnerabilities was reachable.
+vulnerability, or a licence that [tool.efo.audit] of pyproject.toml or, for a crate, native/deny.toml does not allow;
+{NOT_CHECKED} if nothing was found but something could not be checked, for example because no service for
+vulnerabilities was reachable.
 """
 
 
@@ -59,7 +60,7 @@ def main() -> int:
     others = judge((pin for name, pins in locks.items() if name not in INSTALLED for pin in pins), found, allowed)
     licences["refused"] |= refused_as_programs(others["refused"], audit["programs"])
     licences["unknown"] = sorted({*licences["unknown"], *others["unknown"]})
-    crates = judge_crates(allowed)
+    crates = judge_crates(allowed_licences())
     licences["refused"] |= crates.get("refused", {})
     licences["unknown"] += crates.get("unknown", [])
     vulnerabilities = check(rounds(locks), ask_pip_audit(TOOLS / "audit/bin/pip-audit"))

@@ -86,7 +86,12 @@ def refused_as_programs(refused: Mapping[str, str], programs: Mapping[str, str])
 
 def is_allowed(expression: str, allowed: Collection[str]) -> bool:
     """Return whether the list allows an SPDX expression: one side of each OR, both sides of each AND."""
-    return _either(iter(_WORD.findall(expression.replace(" WITH ", "-WITH-"))), allowed)
+    return _either(iter(_WORD.findall(_one_word(expression))), {_one_word(licence) for licence in allowed})
+
+
+def _one_word(expression: str) -> str:
+    """Return an expression in which a licence with an exception is one word: another licence than without it."""
+    return expression.replace(" WITH ", "-WITH-")
 
 
 def _either(words: Iterator[str], allowed: Collection[str]) -> bool:

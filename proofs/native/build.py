@@ -14,6 +14,7 @@ from proofs.paths import ROOT, TOOLS
 
 BUILD: Final = ROOT / "build/native"
 MANIFEST: Final = ROOT / "native/Cargo.toml"
+LOCK: Final = MANIFEST.with_name("Cargo.lock")
 CRATES: Final = ROOT / "native/crates.lock"
 """The versions and checksums of the crates: Cargo.lock without the address of their registry."""
 _CHECK: Final = "from efo.protocol.native import DECODER; print(DECODER.detail); raise SystemExit(DECODER.step is None)"
@@ -26,10 +27,9 @@ def main() -> int:
         print("native: there is no cargo (https://rustup.rs), so efo reads records by the Python step")
         return os.EX_OK
     shutil.rmtree(BUILD, ignore_errors=True)
-    write_lock(cargo)
+    ensure_lock(cargo)
     command = [TOOLS / "native/bin/maturin", "build", "--quiet", "--release", "--locked", "--out", BUILD]
-    environment = {"CARGO_TARGET_DIR": str(ROOT / "build/native-target"), "PYO3_PYTHON": sys.executable, **os.environ}
-    subprocess.run([*map(str, command), "-m", str(MANIFEST)], check=True, cwd=ROOT, env=environment)
+    subprocess.run([*map(str, command), "-m", str(MANIFEST)], check=True, cwd=ROOT, env=environment())
     (wheel,) = BUILD.glob("*.whl")
     # That it calls nothing but the stable ABI of the Python that its name says.
     subprocess.run([str(TOOLS / "native/bin/abi3audit"), "--strict", str(wheel)], check=True, cwd=ROOT)
@@ -52,20 +52,31 @@ def passes_with_sanitizer() -> bool | None:
     host = re.search(r"^host: (\S+)$", reported, re.MULTILINE)
     assert host is not None  # noqa: S101 - cargo prints it
     variables = {"RUSTC_BOOTSTRAP": "1", "RUSTFLAGS": "-Zsanitizer=address"}
-    environment = {"CARGO_TARGET_DIR": str(ROOT / "build/native-target"), **os.environ, **variables}
     command = [cargo, "test", "--quiet", "--locked", "-p", "efo-parser", "--target", host[1]]
     command += ["--manifest-path", str(MANIFEST)]
-    return subprocess.run(command, check=False, cwd=ROOT, env=environment).returncode == 0
+    return subprocess.run(command, check=False, cwd=ROOT, env=environment() | variables).returncode == 0
 
 
-def write_lock(cargo: str) -> None:
-    """Write Cargo.lock: the crates of crates.lock, from the registry that cargo uses on this machine."""
-    lock = MANIFEST.with_name("Cargo.lock")
-    lock.unlink(missing_ok=True)
+def environment() -> dict[str, str]:
+    """Return the environment of cargo: what it compiles is kept outside of native/, and for this Python."""
+    return {"CARGO_TARGET_DIR": str(ROOT / "build/native-target"), "PYO3_PYTHON": sys.executable, **os.environ}
+
+
+def ensure_lock(cargo: str) -> None:
+    """Write Cargo.lock, if it is not that of crates.lock: its crates, from the registry that cargo uses here."""
+    crates = CRATES.read_text()
+    if LOCK.exists() and LOCK.read_text() == with_source(crates, _source(LOCK)):
+        return
+    LOCK.unlink(missing_ok=True)
     subprocess.run([cargo, "generate-lockfile", "--quiet", "--manifest-path", str(MANIFEST)], check=True)
+    LOCK.write_text(with_source(crates, _source(LOCK)))
+
+
+def _source(lock: Path) -> str:
+    """Return the line of a lock that says where its crates are from."""
     source = re.search(r"^source = .*$", lock.read_text(), re.MULTILINE)
     assert source is not None  # noqa: S101 - there are crates
-    lock.write_text(with_source(CRATES.read_text(), source[0]))
+    return source[0]
 
 
 def with_source(crates: str, source: str) -> str:

@@ -42,9 +42,12 @@ def reader(kinesis: FakeKinesisThread, tmp_path: Path, tmp_path_factory: pytest.
     }
 
 
-@pytest.fixture(autouse=True, scope="session")
+@pytest.fixture(autouse=True, scope="module")
 def empty_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Have an empty home and no variable of AWS in this process, as the readers that are other processes have."""
+    """Have an empty home and no variable of AWS in this process, as the readers that are other processes have.
+
+    For a module, since tests of other folders run in this process, too.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
         for name in [name for name in os.environ if name.startswith("AWS_")]:

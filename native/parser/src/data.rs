@@ -167,7 +167,10 @@ mod tests {
         made
     }
 
-    fn contents(partial: &[u8], bytes: &[u8]) -> Option<(Vec<(u32, Vec<u8>)>, Vec<u8>)> {
+    /// The content of each stream, and the rest.
+    type Contents = (Vec<(u32, Vec<u8>)>, Vec<u8>);
+
+    fn contents(partial: &[u8], bytes: &[u8]) -> Option<Contents> {
         let found = split(partial, bytes, LIMITS, |id| id == 1 || id == 3)?;
         let streams = found.streams.iter().map(|stream| {
             let content = stream.chunks.iter().flat_map(|chunk| chunk.pieces.concat()).collect::<Vec<_>>();
@@ -236,7 +239,7 @@ mod tests {
             frame(0, 1, 1, b"ab"),
             frame(0, 8, 1, b"\0ab"),
             frame(0, 0, 1, b""),
-            frame(0, 0, 1, &[0; MAX_LENGTH + 1]),
+            frame(0, 0, 1, &vec![0; MAX_LENGTH + 1]),
             frame(6, 0, 0, &[0; 8]),
             frame(7, 0, 0, &[0; 8]),
         ] {
@@ -247,6 +250,6 @@ mod tests {
         }
         assert_eq!(contents(b"", b""), None);
         assert_eq!(contents(b"", &[0; 8]), None);
-        assert!(contents(b"", &frame(0, 0, 1, &[0; MAX_LENGTH])).is_some());
+        assert!(contents(b"", &frame(0, 0, 1, &vec![0; MAX_LENGTH])).is_some());
     }
 }
