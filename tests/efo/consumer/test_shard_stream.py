@@ -45,11 +45,11 @@ class Environment:
                 shard.ack(batch)
 
     @asynccontextmanager
-    async def consuming(self, read=None, **changes: object):
+    async def consuming(self, read=None, *, until=None, **changes: object):
         settings = ConsumerSettings(**changes)
         async with (
             open_worker(
-                self.fake.kinesis(STREAM), self.store, settings, self.seen.append, rng=random.Random(1)
+                self.fake.kinesis(STREAM), self.store, settings, self.seen.append, rng=random.Random(1), until=until
             ) as consumer,
             trio.open_nursery() as nursery,
         ):
@@ -129,6 +129,27 @@ async def test_pauses_at_any_moment_of_a_delivery_lose_nothing(autojump_clock):
             consumer.resume(env.shard_id)
         await trio.sleep(20)
         assert env.received == list(range(200))
+
+
+# --- the end -----------------------------------------------------------------------------------------------
+
+
+async def test_a_consumer_ends_when_all_was_read_though_a_reader_goes_on(autojump_clock):
+    """Not only at the next lease scan, nor when the reader returns: an iteration waits for it (`on_end`)."""
+    async with open_environment() as env:
+        env.put(*range(3))
+        read_at, ended_at = [], []
+
+        async def read(shard):
+            await env.read(shard)
+            read_at.append(trio.current_time())
+            await trio.sleep(100)
+
+        async with env.consuming(read, until="now", lease_scan_seconds=30) as consumer:
+            consumer.on_end = lambda: ended_at.append(trio.current_time())
+            await trio.sleep(90)
+            assert env.received == [0, 1, 2]
+            assert ended_at == read_at
 
 
 # --- idle subscriptions ------------------------------------------------------------------------------------

@@ -1,6 +1,8 @@
 import errno
 import itertools
 import os
+import re
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -122,6 +124,23 @@ def rename(segment: Segment, content: bytes, base: int, end: int) -> Segment:
     other = Segment(base, end, crc32(content), segment.directory)
     other.path.write_bytes(content)
     return other
+
+
+def test_arrival_times_that_are_cut_off_are_refused_without_the_checksum(write) -> None:
+    """The metadata has the length of each buffer, in bytes, and Arrow believes it."""
+    segment = write(5)
+    content, length = segment.path.read_bytes(), struct.pack("<q", 5 * 8)
+    places = [found.start() for found in re.finditer(re.escape(length), content)]
+    refused = 0
+    for place in places:
+        damaged = content[:place] + bytes(8) + content[place + 8 :]
+        try:
+            times, _ = read_timestamps(rename(segment, damaged, 0, 5))
+        except SegmentCorruptError:
+            refused += 1
+        else:
+            times.validate()
+    assert len(places) > refused > 0
 
 
 def test_wrong_offsets_in_the_name_are_detected(write) -> None:
