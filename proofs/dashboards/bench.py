@@ -13,11 +13,11 @@ from efo.testing import FakeKinesis
 from efo.testing.server.listener import Address
 from proofs.dashboards.cases import BACKLOG_HOURS, BACKLOG_RECORDS, CASES, Case
 from proofs.dashboards.pipelines import PIPELINE, SLOW_PIPELINE, Pipeline
-from proofs.dashboards.programs import COLLECTOR, Program
-from proofs.dashboards.prometheus import Prometheus, Target
+from proofs.dashboards.programs import collector
+from proofs.dashboards.prometheus import FASTER, Prometheus, Target, configuration_of
 from proofs.dashboards.service import Service
-from proofs.paths import ROOT
 from proofs.ports import free_ports
+from tools.prometheus_rules import render
 
 HEALTHY: Final = "efo-healthy"
 BY_OTLP: Final = "efo-otlp"
@@ -54,7 +54,7 @@ class Bench:
         old = {case.job: self._with_backlog(case) for case in cases if case.backlog}
         clock.behind = 0.0
         metrics, http, grpc = free_ports(3)
-        self._collector = _collector(directory, metrics=metrics, http=http, grpc=grpc)
+        self._collector = collector(directory, metrics=metrics, http=http, grpc=grpc)
         otlp = {
             "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{http}",
             "OTEL_METRIC_EXPORT_INTERVAL": "2000",
@@ -76,9 +76,12 @@ class Bench:
             *(Target(pipeline.job, pipeline.port) for pipeline in self._pipelines),
             Target(_COLLECTOR, metrics, honor_labels=True),
         ]
-        self.prometheus = Prometheus("prometheus", directory / "prometheus", targets)
+        rules = render(FASTER)
+        self.prometheus = Prometheus("prometheus", directory / "prometheus", configuration_of(targets), rules)
         (nobody,) = free_ports(1)
-        self.alone = Prometheus("prometheus-alone", directory / "prometheus-alone", [Target(NOTHING, nobody)])
+        self.alone = Prometheus(
+            "prometheus-alone", directory / "prometheus-alone", configuration_of([Target(NOTHING, nobody)]), rules
+        )
 
     async def start(self, nursery: trio.Nursery) -> None:
         """Start the programs, with their loads in the nursery. Raises ProgramError, and trio.TooSlowError.
@@ -137,14 +140,3 @@ class Bench:
         service = self._service(case)
         self._fake.put_many(service.stream, [(f"key-{n}", b"%0100d" % n) for n in range(BACKLOG_RECORDS)])
         return service
-
-
-def _collector(directory: Path, *, metrics: int, http: int, grpc: int) -> Program:
-    configuration = ROOT / "config" / "otel-collector" / "config.yaml"
-    environment = {
-        "EFO_OTLP_HTTP": f"127.0.0.1:{http}",
-        "EFO_OTLP_GRPC": f"127.0.0.1:{grpc}",
-        "EFO_COLLECTOR_METRICS": f"127.0.0.1:{metrics}",
-        "EFO_METRIC_EXPIRATION": "10s",
-    }
-    return Program("collector", [str(COLLECTOR), "--config", str(configuration)], directory, environment)

@@ -125,3 +125,15 @@ class Program:
             if self._process.poll() is None:
                 self._process.kill()
             await self._process.wait()
+
+
+def collector(directory: Path, *, metrics: int, http: int, grpc: int) -> Program:
+    """Return a Collector with the configuration of config/ on these ports. `metrics`: where Prometheus scrapes."""
+    configuration = ROOT / "config" / "otel-collector" / "config.yaml"
+    environment = {
+        "EFO_OTLP_HTTP": f"127.0.0.1:{http}",
+        "EFO_OTLP_GRPC": f"127.0.0.1:{grpc}",
+        "EFO_COLLECTOR_METRICS": f"127.0.0.1:{metrics}",
+        "EFO_METRIC_EXPIRATION": "10s",
+    }
+    return Program("collector", [str(COLLECTOR), "--config", str(configuration)], directory, environment)

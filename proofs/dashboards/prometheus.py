@@ -14,7 +14,6 @@ import trio
 
 from proofs.dashboards.programs import Program
 from proofs.ports import free_ports
-from tools.prometheus_rules import render
 
 FASTER: Final = 10
 """All windows and waiting times of the rules are divided by this: five minutes are half a minute. No threshold is."""
@@ -43,13 +42,13 @@ class Firing:
 
 
 class Prometheus:
-    """A Prometheus with the rules of efo, sped up. `targets`: what it scrapes."""
+    """A Prometheus. `configuration`: its file, which names `rules.yml`. `rules`: that file."""
 
-    def __init__(self, name: str, directory: Path, targets: Sequence[Target]) -> None:
+    def __init__(self, name: str, directory: Path, configuration: str, rules: str) -> None:
         (port,) = free_ports(1)
         directory.mkdir(parents=True)
-        (directory / "rules.yml").write_text(render(FASTER))
-        (directory / "prometheus.yml").write_text(json.dumps(_configuration(targets)))  # JSON is YAML
+        (directory / "rules.yml").write_text(rules)
+        (directory / "prometheus.yml").write_text(configuration)
         self.program = Program(
             name,
             [
@@ -96,6 +95,10 @@ class Prometheus:
         rules = [rule for group in groups for rule in group["rules"]]
         return [f"{rule['name']}: {rule['lastError'][:300]}" for rule in rules if rule["health"] == "err"]
 
+    async def series(self, expr: str) -> list[dict[str, str]]:
+        """Return the labels of the series of a query, as of now."""
+        return [found["metric"] for found in (await self._get("/api/v1/query", query=expr))["result"]]
+
     async def has_data(self, expr: str, start: float, end: float) -> bool:
         """Return whether a query has a number at any time between two times, in seconds since the epoch."""
         found = await self._get("/api/v1/query_range", query=expr, start=start, end=end, step=2)
@@ -117,8 +120,9 @@ class Prometheus:
         return content["data"]
 
 
-def _configuration(targets: Sequence[Target]) -> dict[str, Any]:
-    return {
+def configuration_of(targets: Sequence[Target]) -> str:
+    """Return the configuration of a Prometheus that scrapes these targets. JSON is YAML."""
+    configuration = {
         "global": {"scrape_interval": f"{_SCRAPE_SECONDS}s", "evaluation_interval": f"{_SCRAPE_SECONDS}s"},
         "rule_files": ["rules.yml"],
         "scrape_configs": [
@@ -132,3 +136,4 @@ def _configuration(targets: Sequence[Target]) -> dict[str, Any]:
             for target in targets
         ],
     }
+    return json.dumps(configuration)
