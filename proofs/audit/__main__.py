@@ -26,7 +26,7 @@ HELP = f"""
 Exit status: {NOTHING_FOUND} if everything was checked and nothing found; {FOUND} if a package has a known
 vulnerability, or a licence that [tool.efo.audit] of pyproject.toml or, for a crate, native/deny.toml does not allow;
 {NOT_CHECKED} if nothing was found but something could not be checked, for example because no service for
-vulnerabilities was reachable.
+vulnerabilities was reachable, or, of the crates, because there is no cargo.
 """
 
 
@@ -61,8 +61,9 @@ def main() -> int:
     licences["refused"] |= refused_as_programs(others["refused"], audit["programs"])
     licences["unknown"] = sorted({*licences["unknown"], *others["unknown"]})
     crates = judge_crates(allowed_licences())
-    licences["refused"] |= crates.get("refused", {})
-    licences["unknown"] += crates.get("unknown", [])
+    licences["refused"] |= crates["refused"]
+    licences["unknown"] += crates["unknown"]
+    licences["not_installed"] += crates["not_installed"]
     vulnerabilities = check(rounds(locks), ask_pip_audit(TOOLS / "audit/bin/pip-audit"))
     components = write_sbom(sbom)
     status = exit_status(vulnerabilities, licences)

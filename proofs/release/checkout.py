@@ -62,7 +62,7 @@ def audited(sbom: Path) -> str:
         output = run(["make", "audit", f"ARGS=--sbom {sbom}"])
     except CheckError as error:
         if "ended with" in str(error) and '"audit": "not checked"' in str(error) and sbom.exists():
-            return f"{_components(sbom)}; vulnerabilities not checked: no service for them can be reached"
+            return f"{_components(sbom)}; not all was checked: a service for vulnerabilities or cargo is missing"
         raise
     return f"{_components(sbom)}; {json.loads(output.splitlines()[-1])['audit']}"
 

@@ -101,6 +101,13 @@ def test_nothing_found_is_only_said_when_everything_was_checked():
     assert exit_status(verdict, NO_LICENCE_PROBLEM | {"refused": {"a==1": "X"}}) == FOUND
 
 
+def test_without_cargo_no_crate_is_checked(monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    verdict = judge_crates(allowed_licences())
+    assert {package.partition("==")[0] for package in verdict["not_installed"]} >= {"efo-native", "memchr", "pyo3"}
+    assert (verdict["allowed"], verdict["refused"], verdict["unknown"]) == (0, {}, [])
+
+
 def test_no_answer_holds_no_package():
     assert parse(None) == {}
 
