@@ -15,7 +15,7 @@ import pytest
 import trio
 
 import efo
-from efo.consumer.processes import _pickled, _unpickled
+from efo.consumer.processes import CANCEL_GRACE, _pickled, _supervise, _unpickled
 from efo.exception_groups import collapse_groups
 from efo.testing import FakeKinesisThread
 from tests.arguments import arguments_of
@@ -122,6 +122,33 @@ async def test_a_killed_process_ends_all_with_its_signal(consuming, tmp_path):
         async with trio.open_nursery() as nursery:
             workers = await nursery.start(partial(consuming, partial(append, directory=directory)))
             os.kill(workers.pids[0], signal.SIGKILL)
+
+
+class StuckWorker:
+    """A process that does not end. `calls`: what was asked of it, and when."""
+
+    def __init__(self):
+        self.calls = []
+        self.result = self
+
+    async def wait(self):
+        await trio.sleep_forever()
+
+    def drain(self):
+        self.calls.append(("drain", trio.current_time()))
+
+    def kill(self):
+        self.calls.append(("kill", trio.current_time()))
+
+    def close(self):
+        pass
+
+
+async def test_a_process_that_does_not_drain_after_a_cancellation_is_killed(autojump_clock):
+    worker, start = StuckWorker(), trio.current_time()
+    with trio.move_on_after(5):
+        await _supervise([worker])
+    assert worker.calls == [("drain", start + 5), ("kill", start + 5 + CANCEL_GRACE)]
 
 
 @pytest.mark.e2e

@@ -89,6 +89,16 @@ def test_verify_reports_damage_and_reads_the_rest(root) -> None:
     assert f"{path} is damaged" in found.problems[0]
 
 
+def test_verify_reads_superseded_segments_and_counts_them_apart(root) -> None:
+    parts = segments(root)[:2]
+    compact(parts)
+    found = verify_topic(DiskFiles(root), "t")
+    assert (found.segments, found.records, found.superseded, found.problems) == (3, 10, 2, [])
+    assert found.superseded_size == sum(part.path.stat().st_size for part in parts)
+    parts[0].path.write_bytes(parts[0].path.read_bytes()[:-1])
+    assert f"{parts[0].path} is damaged" in problem(root)
+
+
 def test_verify_reports_missing_offsets(root) -> None:
     segments(root)[1].path.unlink()
     assert "offsets 2 to 3 are missing" in problem(root)
