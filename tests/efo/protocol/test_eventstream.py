@@ -219,7 +219,8 @@ def test_impossible_lengths_are_rejected_when_the_prelude_arrives(total, headers
         decode(prelude(total, headers_length))
 
 
-def test_the_maximum_lengths_are_accepted():
+def test_the_maximum_lengths_of_aws_are_accepted():
+    assert (MAX_MESSAGE_LENGTH, MAX_HEADERS_LENGTH) == (25_165_824, 131_072)
     assert decode(prelude(MAX_MESSAGE_LENGTH, MAX_HEADERS_LENGTH)) == []
 
 
