@@ -5,9 +5,10 @@ It maps as `RecordMapping.message` does record by record; a test checks that bot
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import accumulate, chain
+from itertools import accumulate
 from typing import Any, Final
 
 import pyarrow as pa
@@ -63,9 +64,7 @@ def _nulls(parts: Sequence[Columns]) -> pa.Buffer | None:
 
 
 def _binary(contents: list[bytes], widths: list[bytes], rows: int, validity: pa.Buffer | None = None) -> Any:
-    packed = pa.py_buffer(b"".join((_ZERO, *widths)))
-    offsets = _summed(pa.Array.from_buffers(pa.int32(), rows + 1, [None, packed]))
-    return _column(b"".join(contents), offsets, rows, validity)
+    return _column(b"".join(contents), _summed_widths(b"".join(widths), rows), rows, validity)
 
 
 _ZERO: Final = bytes(4)
@@ -80,6 +79,11 @@ def _offsets(widths: Sequence[int]) -> pa.Buffer:
     return _summed(pa.array(widths, pa.int32()))
 
 
+def _summed_widths(widths: bytes, rows: int) -> pa.Buffer:
+    """Return the offsets of a column whose values have these widths, as native integers of 32 bits."""
+    return _summed(pa.Array.from_buffers(pa.int32(), rows + 1, [None, pa.py_buffer(_ZERO + widths)]))
+
+
 def _summed(widths: Any) -> pa.Buffer:
     return pc.cumulative_sum_checked(widths).buffers()[1]
 
@@ -87,37 +91,40 @@ def _summed(widths: Any) -> pa.Buffer:
 def _headers(parts: Sequence[Columns], mapping: RecordMapping, rows: int) -> Any:
     plain = [part.plain for part in parts if part.plain is not None]
     if len(plain) == len(parts) and all(one.shape == plain[0].shape for one in plain):
-        return _plain_headers(plain, [part.rows for part in parts], rows)
+        return _plain_headers(plain, rows)
     return pa.concat_arrays([_headers_of_part(part, mapping) for part in parts])
 
 
 def _headers_of_part(part: Columns, mapping: RecordMapping) -> Any:
     if part.plain is not None:
-        return _plain_headers([part.plain], [part.rows], part.rows)
+        return _plain_headers([part.plain], part.rows)
     if mapping.extract is not None or any([record.tags for record in part.records]):  # noqa: C419 - a list is faster
         return _any_headers(part.records, mapping)
     return _fixed_headers(part.records, mapping)
 
 
-def _plain_headers(plain: Sequence[PlainHeaders], counts: Sequence[int], rows: int) -> Any:
-    """Return the headers of several parts, of these numbers of records, whose headers have the same shape."""
-    shape = plain[0].shape
+def _plain_headers(plain: Sequence[PlainHeaders], rows: int) -> Any:
+    """Return the headers of several parts, of so many records, whose headers have the same shape."""
+    shape, numbers, widths = (
+        plain[0].shape,
+        b"".join([one.numbers for one in plain]),
+        b"".join([one.widths for one in plain]),
+    )
     # Kinesis allows only ASCII in all of them, so that characters are bytes.
-    joined = shape.between.join([one.joined for one in plain])
-    content = "".join((*shape.before, joined, *shape.after)).encode("ascii")
-    before, after = tuple(map(len, shape.before)), tuple(map(len, shape.after))
-    widths = {one.widths for one in plain}
-    if len(widths) == 1 and len(width := widths.pop()) == 1:  # as on AWS
-        offsets = _repeated_offsets((*before, *width, *after), 1 << rows.bit_length())
+    before, after = ([value.encode("ascii") for value in values] for values in (shape.before, shape.after))
+    if widths == widths[:4] * rows:  # as on AWS
+        (width,) = struct.unpack_from("=i", widths)
+        single = _repeated_offsets((width,), 1 << rows.bit_length())
+        offsets = _repeated_offsets((*map(len, before), width, *map(len, after)), 1 << rows.bit_length())
     else:
-        numbers = chain.from_iterable(
-            one.widths if len(one.widths) == count else one.widths * count
-            for one, count in zip(plain, counts, strict=True)
-        )
-        offsets = _offsets([0, *(width for number in numbers for width in (*before, number, *after))])
-    names = len(shape.names)
-    keys = _header_keys(shape.names, 1 << rows.bit_length()).slice(0, names * rows)
-    return _lists(_every(names, rows), keys, _column(content, offsets, names * rows))
+        single = _summed_widths(widths, rows)
+        sizes = pa.Array.from_buffers(pa.int32(), rows, [None, pa.py_buffer(widths)]).to_pylist()
+        offsets = _offsets([0, *(size for number in sizes for size in (*map(len, before), number, *map(len, after)))])
+    values = pc.binary_join_element_wise(b"".join(before), _column(numbers, single, rows), b"".join(after), b"")
+    count = len(shape.names) * rows
+    keys = _header_keys(shape.names, 1 << rows.bit_length()).slice(0, count)
+    content = pa.Array.from_buffers(pa.binary(), count, [None, offsets, values.buffers()[2]])
+    return _lists(_every(len(shape.names), rows), keys, content)
 
 
 def _any_headers(records: Sequence[Record], mapping: RecordMapping) -> Any:

@@ -46,13 +46,13 @@ class Columns:
 class PlainHeaders:
     """The headers of records that are of no aggregate and have no others: all equal but for the sequence number.
 
-    `shape`: what surrounds the sequence numbers. `joined`: the sequence numbers, with that between them. `widths`: the
-    digits of each sequence number; a single one if they have the same.
+    `shape`: what surrounds the sequence numbers. `numbers`: the sequence numbers, one after the other. `widths`: the
+    digits of each, as native integers of 32 bits.
     """
 
     shape: HeaderShape
-    joined: str
-    widths: tuple[int, ...]
+    numbers: bytes
+    widths: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +62,6 @@ class HeaderShape:
     names: tuple[str, ...]
     before: tuple[str, ...]
     after: tuple[str, ...]
-
-    @property
-    def between(self) -> str:
-        """What comes between two sequence numbers."""
-        return "".join((*self.after, *self.before))
 
 
 def columns_of(records: Sequence[Record], mapping: RecordMapping) -> Columns:
@@ -105,7 +100,7 @@ def _of_packed(records: PackedRecords, mapping: RecordMapping) -> Columns:
         columns.data_widths,
         columns.arrivals,
         columns.has_key,
-        _plain(records.numbers, mapping, first),
+        PlainHeaders(header_shape(mapping, encryption_header(first)), columns.numbers, columns.number_widths),
         (),
     )
 
@@ -136,13 +131,11 @@ def _plain_headers(records: Sequence[Record], mapping: RecordMapping) -> PlainHe
             or record.encryption_type != encryption
         ):
             return None
-    return _plain([record.sequence_number for record in records], mapping, records[0])
-
-
-def _plain(numbers: list[str], mapping: RecordMapping, first: Record) -> PlainHeaders:
-    shape = header_shape(mapping, encryption_header(first))
-    widths = (*map(len, numbers),)
-    return PlainHeaders(shape, shape.between.join(numbers), widths[:1] if len({*widths}) == 1 else widths)
+    numbers = [record.sequence_number for record in records]
+    widths = struct.pack(f"={len(numbers)}i", *map(len, numbers))
+    # Kinesis allows only digits in them, so that characters are bytes.
+    shape = header_shape(mapping, encryption_header(records[0]))
+    return PlainHeaders(shape, "".join(numbers).encode("ascii"), widths)
 
 
 def header_shape(mapping: RecordMapping, encryption: str | None) -> HeaderShape:
