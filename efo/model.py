@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, ClassVar, Final, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 import msgspec
 
@@ -262,12 +262,18 @@ class Batch:
         """
         try:
             import pyarrow as pa  # noqa: PLC0415 - an extra
+            import pyarrow.compute  # noqa: PLC0415
         except ImportError as error:
             raise MissingExtraError("Batch.to_arrow needs pyarrow: pip install 'efo[arrow]'") from error
+        origin = {"stream": self.stream, "shard_id": self.shard_id}
+        return pa.RecordBatch.from_pydict(self._columns(pa), metadata=origin)
+
+    def _columns(self, pa: Any) -> dict[str, pa.Array]:
+        """Return the columns. `pa`: pyarrow, with `pyarrow.compute`."""
         records = self.records
         milliseconds = [round(record.approximate_arrival_timestamp * 1000) or None for record in records]
         tag = pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.string())])
-        columns = {
+        return {
             "sequence_number": pa.array([record.sequence_number for record in records], pa.string()),
             "sub_sequence_number": pa.array([record.sub_sequence_number for record in records], pa.int64()),
             "approximate_arrival_timestamp": pa.array(milliseconds, pa.timestamp("ms", "UTC")),
@@ -277,8 +283,6 @@ class Batch:
             "explicit_hash_key": pa.array([record.explicit_hash_key for record in records], pa.string()),
             "tags": pa.array([record.tags for record in records], pa.list_(tag)),
         }
-        origin = {"stream": self.stream, "shard_id": self.shard_id}
-        return pa.RecordBatch.from_pydict(columns, metadata=origin)
 
 
 @dataclass(frozen=True, slots=True)

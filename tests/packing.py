@@ -12,12 +12,12 @@ from efo.protocol.aggregation import MAGIC
 from efo.protocol.eventstream import EventStreamDecoder
 from efo.protocol.messages import SubscribeToShardEvent, parse_message
 from efo.protocol.native import Packed
-from efo.protocol.packed import PackedRecords
+from efo.protocol.packed import PackedRecords, Wanted
 
 
 def pack(records: Sequence[Record], rest: bytes = b"") -> PackedRecords:
     """Return records of one encryption type, at least one, as packed columns."""
-    return PackedRecords((*packed_columns(records), rest))
+    return PackedRecords((*packed_columns(records), rest), Wanted())
 
 
 def packed_columns(

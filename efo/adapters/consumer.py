@@ -168,7 +168,7 @@ class AdaptedReading(Generic[C]):
 
     def _ack(self, batch: Batch, ack: Callable[[ShardStream], None]) -> None:
         check_type("batch", batch, Batch, "the Batch that the consumer delivered")
-        if not batch.records:  # here, since an error in the trio thread would end it
+        if not len(batch):  # here, since an error in the trio thread would end it
             raise ConfigurationError(f"{batch.shard_id}: ack of a batch without records, which was not delivered")
         self._engine.post(self._merge.ack, batch, ack)
 

@@ -198,13 +198,6 @@ class Consumer:
             self._reads = False
             self._abandoned = {}  # metrics ask again after the end, and would report a lag that grows for ever
 
-    def take_columns(self) -> None:
-        """Let batches have records that are made when they are looked at, for a reader that writes columns.
-
-        `Batch.records` is then a sequence, but maybe no tuple. To be called before `run`.
-        """
-        self._sources.take_columns()
-
     def drain(self) -> None:
         """Stop at the next batch of each shard: finish what was delivered, checkpoint, release; then `run` returns.
 

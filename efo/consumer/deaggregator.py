@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from efo.events import AggregateDamaged, Observer, RecordsFiltered
 from efo.model import Checkpoint, HashKeyRange, Position, PositionType, Record, checkpoint_of
 from efo.protocol.aggregation import MAGIC, AggregateMode, HashRangeFilter
+from efo.protocol.packed import filtered
 
 MAX_RECORDS: Final = 10_000
 MAX_BYTES: Final = 8 * 1024 * 1024
@@ -88,7 +89,7 @@ class Deaggregator:
 
 def _after(records: tuple[Record, ...], after: Checkpoint) -> tuple[Record, ...]:
     if records and not after.is_sentinel and checkpoint_of(records[0]) <= after:
-        return tuple(record for record in records if checkpoint_of(record) > after)
+        return filtered(records, lambda record: checkpoint_of(record) > after)
     return records
 
 

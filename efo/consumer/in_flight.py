@@ -13,6 +13,7 @@ from efo.checks import check_type
 from efo.errors import ConfigurationError
 from efo.events import AcksOverdue, Observer, RecordsProcessed
 from efo.model import Batch, Record
+from efo.protocol.lazy_batch import records_of
 from efo.protocol.progress import index_of
 
 OVERDUE_BATCHES: Final = 100
@@ -80,7 +81,7 @@ class InFlight:
     def has(self, batch: Batch) -> bool:
         """Return whether this batch is one of them. False for one of an earlier reading with the same number."""
         delivered = self._batches.get(batch.number)
-        return delivered is not None and delivered.last == batch.records[-1].sequence_number
+        return delivered is not None and delivered.last == records_of(batch)[-1].sequence_number
 
     def forget(self) -> None:
         """Forget all of them, after a seek."""
@@ -91,9 +92,10 @@ class InFlight:
 
         `behind`: seconds behind the tip of the shard.
         """
-        oldest, newest = batch.records[0], batch.records[-1]
+        records = records_of(batch)
+        oldest, newest = records[0], records[-1]
         self._batches[batch.number] = Delivered(
-            len(batch.records),
+            len(records),
             newest.sequence_number,
             now,
             behind,
@@ -182,7 +184,7 @@ def check_index(batch: Batch, index: int) -> None:
     """Check that a batch has a record of this index. Raises ConfigurationError."""
     if type(batch) is not Batch:  # a call costs more than comparing
         check_type("batch", batch, Batch, "the Batch that was delivered")
-    if type(index) is not int or not 0 <= index < len(batch.records):
+    if type(index) is not int or not 0 <= index < len(records_of(batch)):
         raise ConfigurationError(
-            f"{batch.shard_id}: ack of a record of a batch by its index: expected 0 to {len(batch.records) - 1}"
+            f"{batch.shard_id}: ack of a record of a batch by its index: expected 0 to {len(batch) - 1}"
         )

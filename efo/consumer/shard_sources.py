@@ -101,10 +101,6 @@ class ShardSources:
         """Why the shards are polled with the setting "auto"; None if they are not."""
         return self._fan_out.error
 
-    def take_columns(self) -> None:
-        """Let the records of an event be `efo.protocol.packed.PackedRecords`."""
-        self._subscriber.packs = True
-
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Register the fan-out consumer as far as the read mode needs it, and grant subscribes until cancelled.
 

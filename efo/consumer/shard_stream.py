@@ -29,6 +29,7 @@ from efo.health import Overdue, ShardReading, ShardState
 from efo.identity import check_refusal
 from efo.kinesis.shard_source import ShardEnd, ShardSource
 from efo.model import Batch, Checkpoint, ChildShard, Position, Record
+from efo.protocol.lazy_batch import batch_of, records_of
 from efo.protocol.messages import SubscribeToShardEvent
 from efo.protocol.native import STEP
 from efo.protocol.packed import packed
@@ -350,7 +351,7 @@ class ShardStream:
         shard.process_span(batch): ...`. `Handler` does it. Without a tracer provider, and
         beyond `OtelTracing.batch_spans_per_second`, it does nothing.
         """
-        return NO_SPAN if self._spans is None else self._spans.of_batch(batch.records) or NO_SPAN
+        return NO_SPAN if self._spans is None else self._spans.of_batch(records_of(batch)) or NO_SPAN
 
     # --- acks ----------------------------------------------------------------------------------------------
 
@@ -423,7 +424,7 @@ class ShardStream:
                 batch, self._batch = self._batch, None
                 if self._unsaved_since is None:
                     self._unsaved_since = self._now()
-                self.observer(BatchDelivered(self.shard_id, len(batch.records)))
+                self.observer(BatchDelivered(self.shard_id, len(batch)))
                 return batch
         self._has_ended = True
         if self.is_complete:
@@ -508,7 +509,7 @@ class ShardStream:
         continuation = event.continuation_sequence_number if is_last else None
         batch = self._next_batch(records, event, continuation)
         self._progress.delivered(batch)
-        if not batch.records:
+        if not len(batch):
             self._progress.ack(batch)
             return
         self._in_flight.delivered(batch, now, self._event_bytes, event.millis_behind_latest / 1000)
@@ -517,7 +518,8 @@ class ShardStream:
 
     def _next_batch(self, records: tuple[Record, ...], event: SubscribeToShardEvent, continuation: str | None) -> Batch:
         self._number += 1
-        return Batch(self.stream, self.shard_id, records, continuation, event.millis_behind_latest, self._number - 1)
+        behind, number = event.millis_behind_latest, self._number - 1
+        return batch_of(Batch(self.stream, self.shard_id, records, continuation, behind, number))
 
     def _skip_backlog(self) -> None:
         """Go on at the tip. Unlike a seek, it forgets nothing that was delivered: its acks count (rule R3)."""

@@ -24,7 +24,6 @@ class SubscribeCaller:
     """Calls SubscribeToShard on one endpoint, for one fan-out consumer.
 
     `consumer_arn`: returns the current ARN, which changes when the consumer is registered again (rule R13).
-    `packs`: whether the records of an event may be `efo.protocol.packed.PackedRecords`.
     """
 
     def __init__(
@@ -39,7 +38,6 @@ class SubscribeCaller:
     ) -> None:
         self._service = ServiceCaller(pool, sign=sign, authority=authority, scheme=scheme, correct=correct)
         self._consumer_arn = consumer_arn
-        self.packs = False
 
     async def call(self, shard_id: str, position: Position) -> EventStream:
         """Call, and return the event stream once the service has accepted the call; use it as a context manager.
@@ -47,7 +45,7 @@ class SubscribeCaller:
         Raises TransportError, and ServiceError if the service rejects the call.
         """
         body = request_body(self._consumer_arn(), shard_id, position)
-        return EventStream(await self._service.call(OPERATION, body), packs=self.packs)
+        return EventStream(await self._service.call(OPERATION, body))
 
 
 class EventStream:
@@ -56,9 +54,9 @@ class EventStream:
     Await `receive`, or call `read` when `notify_change` says that something has arrived.
     """
 
-    def __init__(self, response: ResponseStream, *, packs: bool = False) -> None:
+    def __init__(self, response: ResponseStream) -> None:
         self._response = response
-        self._decoder = EventDecoder(packs=packs)
+        self._decoder = EventDecoder()
 
     @property
     def held(self) -> int:

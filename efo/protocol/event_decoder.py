@@ -7,7 +7,7 @@ from typing import Final
 from efo.protocol.eventstream import EventStreamDecoder
 from efo.protocol.messages import SubscribeToShardEvent, check_event, event_of, parse_message
 from efo.protocol.native import STEP, Step
-from efo.protocol.packed import PackedRecords
+from efo.protocol.packed import PackedRecords, Wanted
 
 SMALL: Final = 2048
 """Shorter frames, of one record or a few, are not worth the call of the native step: it cost 8 % of such an event."""
@@ -17,14 +17,16 @@ class EventDecoder(EventStreamDecoder):
     """Decodes a stream of bytes to events.
 
     `step`: the native step; None for the Python step alone. `shortest`: the shortest frame, in bytes, that it reads.
-    `packs`: whether the records of an event may be PackedRecords.
+
+    Records of the native step are PackedRecords until somebody looks at some of them. Who looks at those of one event
+    looks at those of the next ones, too, and it is cheaper to make them at once. `wants_records`: do so from the start.
     """
 
-    __slots__ = ("_event_headers", "_packs", "_shortest", "_step")
+    __slots__ = ("_event_headers", "_shortest", "_step", "_wanted")
 
-    def __init__(self, step: Step | None = STEP, shortest: int = SMALL, *, packs: bool = False) -> None:
+    def __init__(self, step: Step | None = STEP, shortest: int = SMALL, *, wants_records: bool = False) -> None:
         super().__init__()
-        self._packs = packs
+        self._wanted = Wanted(records=wants_records)
         self._step = step
         self._shortest = shortest
         self._event_headers: bytes | None = None  # those of the last event that the Python step has read
@@ -53,9 +55,9 @@ class EventDecoder(EventStreamDecoder):
         if self._step is None or self._event_headers is None or self._total < self._shortest:
             return None
         frame = (self._data, self._later, self._at, self._total, self._event_headers)
-        if self._packs:
+        if not self._wanted.records:
             if (packed := self._step.packed(*frame)) is not None:
-                return event_of(PackedRecords(packed), packed[-1])
-            self._packs = False  # an aggregate: so will be the next ones
+                return event_of(PackedRecords(packed, self._wanted), packed[-1])
+            self._wanted.records = True  # an aggregate: so will be the next ones
         read = self._step.event(*frame)
         return None if read is None else event_of(*read)

@@ -1,11 +1,11 @@
-"""The records of an event as packed columns, as the native step returns them: each is made when it is looked at."""
+"""The records of an event as packed columns, as the native step returns them: they are made when one is looked at."""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from efo.model import Record
 
@@ -31,6 +31,15 @@ class PackedColumns(NamedTuple):
     encryption_type: str | None
 
 
+class Wanted:
+    """What is wanted of the events of one subscription. `records`: a tuple of records, and not columns."""
+
+    __slots__ = ("records",)
+
+    def __init__(self, *, records: bool = False) -> None:
+        self.records = records
+
+
 def packed(records: Sequence[Record]) -> PackedRecords | None:
     """Return records as packed columns, if they are."""
     return records if isinstance(records, PackedRecords) else None
@@ -39,13 +48,15 @@ def packed(records: Sequence[Record]) -> PackedRecords | None:
 class PackedRecords(Sequence[Record]):
     """Kinesis records, at least one, none of which is an aggregate. A sequence like the tuple of the Python step.
 
-    The first and the last one are made by themselves, for the bookkeeping; for any other, all are made, once.
+    The first and the last one are made by themselves, for the bookkeeping; for any other, all are made, once. `wanted`:
+    notes that somebody has looked at them.
     """
 
-    __slots__ = ("_first", "_last", "_made", "_rows", "columns")
+    __slots__ = ("_first", "_last", "_made", "_rows", "_wanted", "columns")
 
-    def __init__(self, packed: Packed) -> None:
+    def __init__(self, packed: Packed, wanted: Wanted) -> None:
         self.columns = PackedColumns(*packed[:-1])
+        self._wanted = wanted
         self._rows = len(self.columns.number_widths) // 4
         self._first: Record | None = None
         self._last: Record | None = None
@@ -62,6 +73,50 @@ class PackedRecords(Sequence[Record]):
 
     def made(self) -> tuple[Record, ...]:
         """Return all records, which are made if they are not yet."""
+        self._wanted.records = True
+        return self._make()
+
+    def kept(self, is_kept: Callable[[Record], bool]) -> tuple[Record, ...]:
+        """Return some of the records. That is no look at them: what trims one event says nothing of the next ones."""
+        return tuple(record for record in self._make() if is_kept(record))
+
+    def arrow(self, pa: Any) -> dict[str, Any]:
+        """Return the columns as `Batch.to_arrow` names them. `pa`: pyarrow, an extra, with `pyarrow.compute`.
+
+        Raises ArrowInvalid for an arrival time that is beyond what Arrow has.
+        """
+        columns, rows, pc = self.columns, self._rows, pa.compute
+
+        def offsets(widths: bytes) -> Any:
+            read = pa.Array.from_buffers(pa.int32(), rows + 1, [None, pa.py_buffer(bytes(4) + widths)])
+            return pc.cumulative_sum_checked(read).buffers()[1]
+
+        def values(kind: Any, content: bytes, widths: bytes, validity: Any = None) -> Any:
+            return pa.Array.from_buffers(kind, rows, [validity, offsets(widths), pa.py_buffer(content)])
+
+        has_key = None
+        if columns.has_key:
+            flags = pa.Array.from_buffers(pa.uint8(), rows, [None, pa.py_buffer(columns.has_key)])
+            has_key = flags.cast(pa.bool_()).buffers()[1]
+        seconds = pa.Array.from_buffers(pa.float64(), rows, [None, pa.py_buffer(columns.arrivals)])
+        milliseconds = pc.round(pc.multiply(seconds, 1000.0)).cast(pa.int64())
+        unknown = pc.equal(milliseconds, 0)
+        if unknown.true_count:
+            milliseconds = pc.if_else(unknown, None, milliseconds)
+        none = pa.py_buffer(bytes(8 * rows + 8))
+        tag = pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.string())])
+        return {
+            "sequence_number": values(pa.string(), columns.numbers, columns.number_widths),
+            "sub_sequence_number": pa.Array.from_buffers(pa.int64(), rows, [None, none]),
+            "approximate_arrival_timestamp": milliseconds.view(pa.timestamp("ms", "UTC")),
+            "partition_key": values(pa.string(), columns.keys, columns.key_widths, has_key),
+            "data": values(pa.binary(), columns.data, columns.data_widths),
+            "encryption_type": pa.repeat(pa.scalar(columns.encryption_type, pa.string()), rows),
+            "explicit_hash_key": pa.nulls(rows, pa.string()),
+            "tags": pa.Array.from_buffers(pa.list_(tag), rows, [None, none], children=[pa.array([], tag)]),
+        }
+
+    def _make(self) -> tuple[Record, ...]:
         if self._made is None:
             columns = self.columns
             keys: list[str | None] = [key.decode() for key in _cut(columns.keys, columns.key_widths)]
@@ -70,7 +125,8 @@ class PackedRecords(Sequence[Record]):
             arrivals = struct.unpack(f"={self._rows}d", columns.arrivals)
             kinds = [columns.encryption_type] * self._rows
             made = [*map(Record, self.numbers, arrivals, _cut(columns.data, columns.data_widths), keys, kinds)]
-            made[0], made[-1] = self._first or made[0], self._last or made[-1]  # who has them compares by identity
+            made[-1] = self._last or made[-1]  # who has it compares by identity
+            made[0] = self._first or made[0]
             self._made = (*made,)
         return self._made
 
@@ -88,14 +144,21 @@ class PackedRecords(Sequence[Record]):
         if isinstance(index, slice):
             is_whole = index.indices(self._rows) == (0, self._rows, 1)
             return self if is_whole else self.made()[index]
-        if self._made is None and self._rows > 1:
-            if index == 0:
+        if index in {0, -1, self._rows - 1}:  # no look
+            if self._made is not None:
+                return self._made[index]
+            if index == 0 or self._rows == 1:
                 self._first = self._first or self._end(is_last=False)
                 return self._first
-            if index in {-1, self._rows - 1}:
-                self._last = self._last or self._end(is_last=True)
-                return self._last
+            self._last = self._last or self._end(is_last=True)
+            return self._last
         return self.made()[index]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and self.made() == (*other,)
+
+    def __hash__(self) -> int:
+        return hash(self.made())
 
     def __repr__(self) -> str:
         return repr(self.made())
@@ -113,6 +176,20 @@ class PackedRecords(Sequence[Record]):
             key = None
         number = value(columns.numbers, columns.number_widths).decode()
         return Record(number, arrival, value(columns.data, columns.data_widths), key, columns.encryption_type)
+
+
+def filtered(records: Sequence[Record], is_kept: Callable[[Record], bool]) -> tuple[Record, ...]:
+    """Return the records of an event that are kept."""
+    if isinstance(records, PackedRecords):
+        return records.kept(is_kept)
+    return tuple(record for record in records if is_kept(record))
+
+
+def arrivals_of(records: Sequence[Record]) -> Iterable[float]:
+    """Return the arrival times of the records of an event, in seconds since the epoch."""
+    if isinstance(records, PackedRecords):
+        return struct.unpack(f"={len(records)}d", records.columns.arrivals)
+    return (record.approximate_arrival_timestamp for record in records)
 
 
 def _integers(widths: bytes) -> tuple[int, ...]:

@@ -86,7 +86,7 @@ class BatchSlice(msgspec.Struct, frozen=True):
     @classmethod
     def whole(cls, batch: Batch) -> Self:
         """Return a slice of all records of the batch."""
-        return cls(batch, range(len(batch.records)))
+        return cls(batch, range(len(batch)))
 
     def __len__(self) -> int:
         """Return the number of records."""
@@ -99,7 +99,7 @@ class BatchSlice(msgspec.Struct, frozen=True):
 
     def as_batch(self) -> Batch:
         """Return the slice as a batch, with the number and the continuation of the original batch."""
-        if len(self.indexes) == len(self.batch.records):
+        if len(self.indexes) == len(self.batch):
             return self.batch
         records = tuple(self.batch.records[index] for index in self.indexes)
         return replace(self.batch, records=records)

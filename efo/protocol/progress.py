@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from efo.model import Batch, Checkpoint, Record, checkpoint_of
+from efo.protocol.lazy_batch import records_of
 
 
 class _End(NamedTuple):
@@ -29,11 +30,11 @@ def _end_of(batch: Batch) -> _End | None:
     record, with its sub-sequence number, which the continuation does not have. It is None for a shard end without
     records. It is also None for the continuation zero without records: zero is not the number of a record.
     """
-    continuation = batch.continuation
-    if not batch.records:
+    continuation, records = batch.continuation, records_of(batch)
+    if not records:
         number = int(continuation or 0)
         return _End(number, 0, str(continuation)) if number else None
-    last = batch.records[-1]
+    last = records[-1]
     number = int(last.sequence_number)
     if continuation is not None and (ahead := int(continuation)) > number:
         return _End(ahead, 0, continuation)
@@ -49,7 +50,7 @@ class _InFlight:
     __slots__ = ("ahead", "done", "end", "last", "last_done", "last_sub", "size")
 
     def __init__(self, batch: Batch) -> None:
-        records = batch.records
+        records = records_of(batch)
         self.size = len(records) or 1  # the ack of an empty batch counts as one record
         self.last = records[-1].sequence_number if records else batch.continuation
         self.last_sub = records[-1].sub_sequence_number if records else 0
@@ -69,7 +70,7 @@ class _InFlight:
 
     def is_of(self, batch: Batch) -> bool:
         """Whether this is the batch, and not one with its number from an earlier reading of the shard."""
-        records = batch.records
+        records = records_of(batch)
         last = records[-1].sequence_number if records else batch.continuation
         return self.last == last and self.size == (len(records) or 1)
 

@@ -49,6 +49,7 @@ from efo.protocol.backoff import Backoff
 from efo.protocol.denials import Doubts, is_final
 from efo.protocol.messages import SubscribeToShardEvent
 from efo.protocol.pacing import SHARD_INTERVAL, TAKE_OVER_AFTER
+from efo.protocol.packed import filtered
 
 EVENT_TIMEOUT: Final = 300.0
 """The most seconds that one event may take to arrive."""
@@ -386,7 +387,7 @@ class Subscription:
         """
         delivered, records = self._delivered, event.records
         if first is not None and first <= delivered:
-            records = tuple(record for record in records if int(record.sequence_number) > delivered)
+            records = filtered(records, lambda record: int(record.sequence_number) > delivered)
             event = msgspec.structs.replace(event, records=records)
         if records:
             delivered = self._delivered = int(records[-1].sequence_number)

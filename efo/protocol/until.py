@@ -8,6 +8,7 @@ from typing import Final, Literal
 from msgspec.structs import replace
 
 from efo.protocol.messages import SubscribeToShardEvent
+from efo.protocol.packed import arrivals_of
 
 Until = Literal["now"] | float
 """`now`: what was there when the reading began. A number: what arrived before it, in seconds since the epoch."""
@@ -38,7 +39,7 @@ class ShardLimit:
     def take(self, event: SubscribeToShardEvent, now: float) -> SubscribeToShardEvent:
         """Take an event; return it without the records that are beyond the limit. `now`: by the service's clock."""
         records, behind = event.records, event.millis_behind_latest
-        beyond = (i for i, record in enumerate(records) if self._is_beyond(record.approximate_arrival_timestamp))
+        beyond = (i for i, arrival in enumerate(arrivals_of(records)) if self._is_beyond(arrival))
         if (kept := next(beyond, None)) is not None:
             self.is_reached = True
             # The continuation is beyond what is kept (rule R3), and there is more to read.

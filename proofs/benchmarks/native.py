@@ -1,8 +1,9 @@
 """efo with the native step and with the Python step, in turn: `make bench-native`, some minutes.
 
 The figure is user records per CPU-second of the whole consumer, with leases, checkpoints and metrics, or of `efo run`
-into the embedded log. The ratio is that of two windows that follow each other, so that what else the machine does
-weighs on both. The last line of stdout is one JSON object.
+into the embedded log. With `arrow` in its name, the handler takes batches as columns; else it looks at each record. The
+ratio is that of two windows that follow each other, so that what else the machine does weighs on both. The last line of
+stdout is one JSON object.
 """
 
 from __future__ import annotations
@@ -27,8 +28,10 @@ UNAVAILABLE = 69
 STEPS = {"native": "1", "python": "0"}
 INTO_LOG = {"log-1kb": ("1kb", 1000), "log-200b": ("200b", 200)}
 """`efo run`: the shape, and the bytes of a record."""
+TO_ARROW = {"arrow-1kb": "1kb", "arrow-200b": "200b"}
 ALL = {
     **SHAPES,
+    **{name: SHAPES[shape] for name, shape in TO_ARROW.items()},
     "single": ["--record-bytes", "200", "--records-per-event", "1"],
     **{name: SHAPES[shape] for name, (shape, _) in INTO_LOG.items()},
 }
@@ -42,7 +45,8 @@ def measure_shape(shape: str, rounds: int, timing: Timing) -> dict[str, list[flo
             for step in list(STEPS)[:: 1 if number % 2 else -1]:
                 variables, consumer = {"EFO_NATIVE": STEPS[step]}, server.next_consumer()
                 if cache is None:
-                    (window,) = measure(EFO, server.served, consumer, timing, variables=variables)
+                    options = ["--columns"] if shape in TO_ARROW else []
+                    (window,) = measure(EFO, server.served, consumer, timing, options=options, variables=variables)
                 else:
                     cache.fill()
                     (window,) = measure_service(

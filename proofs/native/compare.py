@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator
 from hashlib import md5
+from itertools import chain
 from typing import Final, TypeVar
 
 import msgspec
+import pyarrow as pa
 
 from efo.errors import EfoError
-from efo.model import MAX_HASH_KEY, HashKeyRange, Record
+from efo.model import MAX_HASH_KEY, Batch, HashKeyRange, Record
 from efo.protocol.aggregate_message import MAX_FIELDS
 from efo.protocol.aggregation import AGGREGATE_KEY, MAGIC, AggregateMode
 from efo.protocol.deaggregation import deaggregate
@@ -21,6 +23,8 @@ from efo.protocol.event_decoder import EventDecoder
 from efo.protocol.eventstream import encode
 from efo.protocol.frame_meter import FrameMeter
 from efo.protocol.frame_splitter import Data, FrameSplitter
+from efo.protocol.lazy_batch import batch_of, records_of
+from efo.protocol.messages import SubscribeToShardEvent
 from efo.protocol.native import Packed, Read, Step, StreamData
 from efo.protocol.polling import parse_page
 from proofs.fuzz.cursor import cut
@@ -112,15 +116,37 @@ def _events(choice: int, data: bytes, step: Step | None) -> Iterator[object]:
 
 
 def _frames(choice: int, data: bytes, step: Step | None) -> Iterator[object]:
-    for packs in (False, True):
-        decoder = EventDecoder(step, shortest=0, packs=packs)
-        for chunk in cut(FIRST + data, choice):
-            decoder.receive_data(chunk)
-            while (received := decoder.next_event()) is not None:
-                event, _ = received
-                ends = (event.records[0], event.records[-1]) if event.records else ()
-                yield ends, received
+    """Read frames to records, and then to columns: nobody looks at an event before all are read."""
+    for wants_records in (True, False):
+        decoder, events = EventDecoder(step, shortest=0, wants_records=wants_records), list[Iterator[object]]()
+        try:
+            for chunk in cut(FIRST + data, choice):
+                decoder.receive_data(chunk)
+                while (received := decoder.next_event()) is not None:
+                    events.append(_shown(*received))
+        finally:
+            yield from chain.from_iterable(events)
         yield decoder.pending
+
+
+def _shown(event: SubscribeToShardEvent, length: int) -> Iterator[object]:
+    """Yield what an application sees of an event: columns first, since a look at the records makes them."""
+    batch = batch_of(Batch("s", "shard", event.records, None, 0, 0))
+    records = records_of(batch)
+    yield len(batch), (records[0], records[-1]) if records else ()
+    yield _arrow(batch)
+    yield batch, event, length
+
+
+def _arrow(batch: Batch) -> object:
+    try:
+        columns = batch.to_arrow()
+    except (pa.ArrowException, OverflowError) as error:  # a time beyond what Arrow has
+        return type(error), str(error)
+    columns.validate(full=True)
+    at = columns.schema.get_field_index("approximate_arrival_timestamp")
+    times = columns.column(at).cast(pa.int64())  # Python has fewer years
+    return columns.schema.to_string(), times.to_pylist(), columns.drop_columns([columns.schema.names[at]]).to_pylist()
 
 
 def _page(_choice: int, data: bytes, step: Step | None) -> Iterator[object]:

@@ -140,9 +140,6 @@ class FakeParts:
 
     # --- Consumer ---
 
-    def take_columns(self) -> None:
-        """Have no effect: this consumer reads nothing."""
-
     async def run(self, reader) -> None:
         self.observer(ConsumerReady("efo", "arn", registered=False))
         self.observer(ShardStarted(SHARD, Checkpoint.TRIM_HORIZON))

@@ -21,6 +21,7 @@ from efo.errors import HandlerError, IsolateShardError, PositionRefusedError, er
 from efo.events import Observer
 from efo.model import Batch, Checkpoint, checkpoint_of, is_decimal
 from efo.protocol.failure import FailurePolicy, OnError, decide
+from efo.protocol.lazy_batch import records_of
 
 MAX_REFUSALS: Final = 3
 """How often the position of a batch may be refused although the database has none that is newer."""
@@ -122,7 +123,7 @@ class _Stores:
                 self._stored = await self._owner._position(self._shard)  # noqa: SLF001 - it is its own
                 self._is_known = True
             rest = self._not_stored(batch)
-            if not rest.records:
+            if not len(rest):
                 return
             try:
                 await self._store(rest)
@@ -134,7 +135,7 @@ class _Stores:
         )
 
     async def _store(self, batch: Batch) -> None:
-        before, after = self._stored, checkpoint_of(batch.records[-1])
+        before, after = self._stored, checkpoint_of(records_of(batch)[-1])
         move = PositionMove(batch.stream, batch.shard_id, None if before is None else str(before), str(after))
         self._is_known = False  # until it has returned: a commit whose answer was lost may have succeeded
         if (returned := await self._call(batch, move)) is not None:
@@ -143,7 +144,7 @@ class _Stores:
 
     def _not_stored(self, batch: Batch) -> Batch:
         stored = self._stored
-        if stored is None or checkpoint_of(batch.records[0]) > stored:
+        if stored is None or checkpoint_of(records_of(batch)[0]) > stored:
             return batch
         return replace(batch, records=tuple(record for record in batch.records if checkpoint_of(record) > stored))
 

@@ -1,10 +1,11 @@
 """efo as an application uses it: `efo.consume` with leases in SQLite, checkpoints, and OpenTelemetry metrics.
 
-    python -m proofs.benchmarks.readers.efo_reader SERVED CONSUMER [--processes N] [--delays]
+    python -m proofs.benchmarks.readers.efo_reader SERVED CONSUMER [--processes N] [--delays | --columns]
 
 SERVED is the line of JSON that the load server prints. The lease table is in the working directory. The handler reads
 key, sequence number and length of the data of every record. `--processes`: read by `efo.consume_in_processes`.
-`--delays`: the data of each record is the time at which it was put.
+`--delays`: the data of each record is the time at which it was put. `--columns`: the handler takes each batch as
+columns of Arrow, and looks at no record.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import json
 import time
 from functools import partial
 
+import pyarrow.compute as pc
 import trio
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import (
@@ -48,6 +50,11 @@ async def handle_timed(batch: efo.Batch) -> None:
     await handle(batch)
 
 
+async def handle_columns(batch: efo.Batch) -> None:
+    columns = batch.to_arrow()
+    sampler.add(columns.num_rows, pc.sum(pc.binary_length(columns.column("data"))).as_py(), columns, batch.shard_id)
+
+
 class Discard(MetricExporter):
     """Takes the metrics, and sends them nowhere."""
 
@@ -77,7 +84,9 @@ def main() -> None:
     parser.add_argument("served", type=json.loads)
     parser.add_argument("consumer")
     parser.add_argument("--processes", type=int)
-    parser.add_argument("--delays", action="store_true")
+    forms = parser.add_mutually_exclusive_group()
+    forms.add_argument("--delays", dest="handler", action="store_const", const=handle_timed, default=handle)
+    forms.add_argument("--columns", dest="handler", action="store_const", const=handle_columns)
     options = parser.parse_args()
     consume = efo.consume
     if options.processes:
@@ -86,7 +95,7 @@ def main() -> None:
     consuming = partial(
         consume,
         stream,
-        handle_timed if options.delays else handle,
+        options.handler,
         application=options.consumer,
         settings=efo.ConsumerSettings(subscribes_per_second=2000.0),
         region="us-east-1",

@@ -211,11 +211,6 @@ class RelaySettings(Section):
         return self
 
     @property
-    def writes_columns(self) -> bool:
-        """Whether the sink writes records as columns, and nothing before it looks at each of them."""
-        return self.sink == "log" and self.transform is None and self.trace_extractor is None
-
-    @property
     def owns_positions(self) -> bool:
         """Whether the sink keeps the position of each shard, which wins over the checkpoint (rule R12)."""
         if self.sink not in BUILT_IN:

@@ -219,7 +219,7 @@ class ShardRelay:
             self._span = None
 
     async def _write(self, batch: Batch) -> None:
-        if not batch.records:
+        if not len(batch):
             self._pass(batch)
             return
         is_written = False

@@ -19,6 +19,7 @@ import msgspec
 import trio
 
 from efo.model import Batch, Checkpoint, Record, checkpoint_of
+from efo.protocol.lazy_batch import records_of
 from efo_service.relay.errors import RecordRefusedError, SinkOrderError
 from efo_service.relay.sink import Part, ShardSink
 from efo_service.relay.transform import AppliesTo, Failed, Transformed
@@ -123,21 +124,21 @@ class WriteBuffer:
         batch does not start after the last record written, and RecordRefusedError for a record that no sink takes,
         after all records before it.
         """
-        last, sink, begin = self._check_order(batch), self._writer.sink, 0
-        results: Sequence[Transformed] = batch.records if self._transform is None else self._transform(batch.records)
+        last, sink, begin, records = self._check_order(batch), self._writer.sink, 0, records_of(batch)
+        results: Sequence[Transformed] = records if self._transform is None else self._transform(batch.records)
         if sink.refusal is None and self._transform is None:
             taken, dead_letters, stop, error = _all(batch)
         else:
             taken, dead_letters, stop, error = self._sort(batch, results, sink.refusal or _takes_all)
-        for records, part in _prepared(sink, taken, self._limit) if taken else ():
+        for written, part in _prepared(sink, taken, self._limit) if taken else ():
             # What follows the last part was refused.
-            end = stop if records[-1] is taken[-1] else _index(results, records[-1]) + 1
+            end = stop if written[-1] is taken[-1] else _index(results, written[-1]) + 1
             group = self._opened(batch, end, dead_letters)
-            group.add(part, len(records), last if records[-1] is batch.records[-1] else checkpoint_of(records[-1]))
-            yield group, batch.records[begin:end]
+            group.add(part, len(written), last if written[-1] is records[-1] else checkpoint_of(written[-1]))
+            yield group, records[begin:end]
             begin, dead_letters = end, ()
         if dead_letters:
-            yield self._opened(batch, stop, dead_letters), batch.records[begin:stop]
+            yield self._opened(batch, stop, dead_letters), records[begin:stop]
         if error is not None:
             raise error
 
@@ -148,7 +149,8 @@ class WriteBuffer:
 
     def _check_order(self, batch: Batch) -> Checkpoint:
         """Return the position of the last record of a batch. Raises SinkOrderError."""
-        first, last = checkpoint_of(batch.records[0]), checkpoint_of(batch.records[-1])
+        records = records_of(batch)
+        first, last = checkpoint_of(records[0]), checkpoint_of(records[-1])
         if self._written is not None and first <= self._written:
             raise SinkOrderError(
                 f"{self._shard_id}: a batch starts at {first}, but {self._written} is already written:"
@@ -162,7 +164,7 @@ class WriteBuffer:
         group = self.group
         if group is None:
             group = self.group = Group(batch)
-        group.batch, group.end = batch, None if end == len(batch.records) else end - 1
+        group.batch, group.end = batch, None if end == len(batch) else end - 1
         for part, refused in dead_letters:
             group.add_dead_letter(part, refused)
         return group
@@ -193,7 +195,7 @@ class WriteBuffer:
             at = checkpoint_of(record)
             if sink.position is None or at > sink.position:
                 dead_letters.append((sink.prepare((dead_letter,)), RefusedRecord(at, reason)))
-        return Sorted(taken, dead_letters, len(batch.records), None)
+        return Sorted(taken, dead_letters, len(batch), None)
 
     def _error(self, record: Record, reason: str, refused_too: str | None) -> RecordRefusedError:
         reasons = reason if refused_too is None else f"{reason}; as a dead letter: {refused_too}"
@@ -205,7 +207,7 @@ class WriteBuffer:
 
 
 def _all(batch: Batch) -> Sorted:
-    return Sorted(batch.records, (), len(batch.records), None)
+    return Sorted(records_of(batch), (), len(batch), None)
 
 
 def _prepared(sink: ShardSink, records: Sequence[Record], limit: int) -> Iterable[tuple[Sequence[Record], Part]]:

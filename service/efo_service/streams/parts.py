@@ -30,10 +30,6 @@ from efo_service.web.live.source import ShowsShards
 class OpensConsumer(ShowsShards, Acts, Protocol):
     """The part of efo.consumer.consumer.Consumer that the service uses."""
 
-    def take_columns(self) -> None:
-        """Let batches have records that are made when they are looked at."""
-        ...
-
     async def run(self, reader: ShardReader) -> None:
         """Read shards until `drain` is called."""
         ...

@@ -135,8 +135,6 @@ class StreamRun:
             async with opening as consumer:
                 self._status.consumer = self._consumer = consumer
                 self._source.consumer = self._actions.consumer = consumer
-                if parts.open_reader is None and settings.relay.writes_columns:
-                    consumer.take_columns()
                 await consumer.run(read)
 
     @asynccontextmanager

@@ -7,7 +7,7 @@ from efo.model import Record
 from efo.protocol.event_decoder import SMALL, EventDecoder
 from efo.protocol.eventstream import encode
 from efo.protocol.native import STEP
-from efo.protocol.packed import packed
+from efo.protocol.packed import filtered, packed
 from tests.packing import packed_columns
 
 EVENT = {":message-type": "event", ":event-type": "SubscribeToShardEvent"}
@@ -56,25 +56,28 @@ def test_the_step_reads_each_event_after_the_first_with_the_same_headers(size):
     assert [length for _, length in events] == [len(first), len(second)]
 
 
-def test_records_are_packed_for_who_asks():
+def test_records_are_packed_until_somebody_looks():
     rest = body(records=b"")
     step = FakeStep((RECORDS, rest), (*packed_columns([Record("17", 1.5, b"\0\1")]), rest))
     frames = encode(EVENT, body()) * 3
-    events = received(EventDecoder(step, 0, packs=True), frames, len(frames))
+    decoder = EventDecoder(step, 0)
+    events = received(decoder, frames, len(frames))
     assert [packed(event.records) is not None for event, _ in events] == [False, True, True]
-    assert step.asked == []
-    unpacked = received(EventDecoder(None), frames, len(frames))
-    assert repr(events) == repr(unpacked)
-    assert received(EventDecoder(step, 0), frames, len(frames)) == unpacked
-    assert step.asked_packed == 2
+    assert filtered(events[-1][0].records, lambda _: True) == RECORDS  # no look
+    assert (events[-1][0].records[0], events[-1][0].records[-1]) == RECORDS * 2
+    last, _ = received(decoder, frames, len(frames))[-1]
+    assert (step.asked_packed, len(step.asked)) == (5, 0)
+    assert [*last.records] == [*RECORDS]
+    assert (step.asked_packed, len(step.asked)) == (5, 0)
+    assert events == received(EventDecoder(None), frames, len(frames))
+    assert received(decoder, frames, len(frames)) == events
+    assert (step.asked_packed, len(step.asked)) == (5, 3)
 
 
 def test_after_an_aggregate_the_step_packs_no_more():
     step = FakeStep((RECORDS, body(records=b"")))
     frames = encode(EVENT, body()) * 4
-    assert received(EventDecoder(step, 0, packs=True), frames, len(frames)) == received(
-        EventDecoder(None), frames, len(frames)
-    )
+    assert received(EventDecoder(step, 0), frames, len(frames)) == received(EventDecoder(None), frames, len(frames))
     assert (step.asked_packed, len(step.asked)) == (1, 3)
 
 

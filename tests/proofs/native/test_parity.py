@@ -72,11 +72,20 @@ class WrongStep(CountedStep):
         return read and (tuple(replace(one, approximate_arrival_timestamp=0.5) for one in read[0]), read[1])
 
 
+class WrongColumns(CountedStep):
+    """A step whose columns have another encryption type."""
+
+    def packed(self, *arguments):
+        packed = super().packed(*arguments)
+        return packed and (*packed[:-2], "other", packed[-1])
+
+
 @needs_native
-def test_a_step_that_reads_something_else_is_found():
+@pytest.mark.parametrize("wrong", [WrongStep, WrongColumns])
+def test_a_step_that_reads_something_else_is_found(wrong):
     inputs = [data for data in islice(cases(0), 300) if data[0] == EVENT]
     with pytest.raises(AssertionError, match=r"Python: .* -- native: "):
-        [compare(data, WrongStep(DECODER.step)) for data in inputs]
+        [compare(data, wrong(DECODER.step)) for data in inputs]
 
 
 def test_the_parser_forbids_unsafe_code_and_two_files_of_the_binding_have_all():
