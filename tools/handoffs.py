@@ -26,7 +26,7 @@ from efo_service.relay.write_buffer import Group
 
 _CARRIERS: Final = (Batch, Group, Part, Columns, SegmentContent, pa.RecordBatch)
 _OURS: Final = ("efo.", "efo_service.")
-_ASKED: Final = ("efo.model", "efo_service.relay.mapping", "efo_service.relay.record_size")
+_ASKED: Final = ("efo.model", "efo.protocol.lazy_batch", "efo_service.relay.mapping", "efo_service.relay.record_size")
 """What is asked about records, and does not pass them on."""
 
 

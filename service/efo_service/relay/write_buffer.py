@@ -124,10 +124,11 @@ class WriteBuffer:
         batch does not start after the last record written, and RecordRefusedError for a record that no sink takes,
         after all records before it.
         """
-        last, sink, begin, records = self._check_order(batch), self._writer.sink, 0, records_of(batch)
+        records, sink, begin = records_of(batch), self._writer.sink, 0
+        last = self._check_order(records)
         results: Sequence[Transformed] = records if self._transform is None else self._transform(batch.records)
         if sink.refusal is None and self._transform is None:
-            taken, dead_letters, stop, error = _all(batch)
+            taken, dead_letters, stop, error = _all(records)
         else:
             taken, dead_letters, stop, error = self._sort(batch, results, sink.refusal or _takes_all)
         for written, part in _prepared(sink, taken, self._limit) if taken else ():
@@ -147,9 +148,8 @@ class WriteBuffer:
         group, self.group = self.group, None
         return group
 
-    def _check_order(self, batch: Batch) -> Checkpoint:
+    def _check_order(self, records: Sequence[Record]) -> Checkpoint:
         """Return the position of the last record of a batch. Raises SinkOrderError."""
-        records = records_of(batch)
         first, last = checkpoint_of(records[0]), checkpoint_of(records[-1])
         if self._written is not None and first <= self._written:
             raise SinkOrderError(
@@ -178,7 +178,7 @@ class WriteBuffer:
         """
         reasons = [_reason(result, refusal) for result in results]
         if self._transform is None and reasons.count(None) == len(reasons):
-            return _all(batch)
+            return _all(records_of(batch))
         taken, dead_letters = list[Record](), list[tuple[Part, RefusedRecord]]()
         for end, (result, reason) in enumerate(zip(results, reasons, strict=True)):
             if result is None:
@@ -206,8 +206,8 @@ class WriteBuffer:
         )
 
 
-def _all(batch: Batch) -> Sorted:
-    return Sorted(records_of(batch), (), len(batch), None)
+def _all(records: Sequence[Record]) -> Sorted:
+    return Sorted(records, (), len(records), None)
 
 
 def _prepared(sink: ShardSink, records: Sequence[Record], limit: int) -> Iterable[tuple[Sequence[Record], Part]]:
