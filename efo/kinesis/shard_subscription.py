@@ -200,7 +200,6 @@ class ShardSubscription:
     async def receive(self) -> SubscribeToShardEvent | ShardEnd | None:
         """Wait for the next event; None after `interrupt`. Raises the EfoError that retries cannot cure."""
         self._interrupted = False
-        await self._yield_if_due()
         now = self._now()
         self._end_blocked(now)
         self._machine.wait_started(now)
@@ -213,12 +212,16 @@ class ShardSubscription:
                 self._act(self._machine.tick(now))
             elif input_ is None:
                 await self._wait(deadline)
-                now = self._now()
             elif isinstance(input_, DataArrived):  # maybe many messages that are no events
                 self._since_wait += _PART_BYTES
                 await self._yield_if_due()
-                now = self._now()
-        match self._ready.popleft():
+            now = self._now()
+        # Not before: while nothing has arrived, the wait lets others run. A cancellation loses nothing that is ready.
+        await self._yield_if_due()
+        return self._taken(self._ready.popleft(), now)
+
+    def _taken(self, action: Deliver | Finish | Fail, now: float) -> SubscribeToShardEvent | ShardEnd:
+        match action:
             case Deliver(event=event, wire_bytes=wire_bytes):
                 self._since_wait += wire_bytes
                 self._report(event, wire_bytes, now)

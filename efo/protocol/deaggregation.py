@@ -43,7 +43,7 @@ from efo.protocol.native import STEP, Step
 MAX_PARTITION_KEY: Final = 256
 """The maximum number of characters of a partition key; the minimum is 1 (AWS: PutRecord, PartitionKey)."""
 _MD5_LENGTH: Final = 16
-_TOGETHER: Final = 8
+_TOGETHER: Final = 16
 """Aggregates that the native step hashes at a time."""
 
 
@@ -91,15 +91,19 @@ def expand_all(
         return
     for group in _groups(records):
         kept = [_kept_by(record, shard).kept for record in group]
-        users: Sequence[tuple[Record, ...] | None] = (None,)
-        if len(group) > 1 or len(group[0].data) <= MAX_CHUNK:
-            users = step.aggregates(group, max_fields // len(group), kept[0])
-        for record, its_own, found in zip(group, kept, users, strict=True):
-            # Aggregates of several producers, of which the ranges differ, are rare in one group.
-            if found is not None and its_own == kept[0]:
-                yield record, Deaggregation(found)
-            else:
-                yield from ((record, part) for part in expand(record, shard, max_fields))
+        at = 0
+        while at < len(group):
+            rest = group[at:]
+            users: Sequence[tuple[Record, ...] | None] = (None,)
+            if len(rest) > 1 or len(rest[0].data) <= MAX_CHUNK:
+                users = step.aggregates(rest, max_fields, kept[0])
+            for record, its_own, found in zip(rest, kept[at:], users, strict=False):
+                # Aggregates of several producers, of which the ranges differ, are rare in one group.
+                if found is not None and its_own == kept[0]:
+                    yield record, Deaggregation(found)
+                else:
+                    yield from ((record, part) for part in expand(record, shard, max_fields))
+            at += len(users)
 
 
 def _groups(records: Iterable[Record]) -> Iterator[tuple[Record, ...]]:

@@ -64,7 +64,8 @@ class Step(Protocol):
     ) -> list[tuple[Record, ...] | None]:
         """Return the user records of each aggregate, if it is intact and the hash key of each is in `kept`.
 
-        `kept`: the first and the last hash key, as `aggregation.digest_of` returns them.
+        `kept`: the first and the last hash key, as `aggregation.digest_of` returns them. At least of the first one:
+        the list ends before all are more than `max_users`.
         """
         ...
 

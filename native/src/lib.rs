@@ -131,9 +131,10 @@ impl Step {
         sizes.sum()
     }
 
-    /// Returns the user records of each of some records, at most 8: None for what is no intact aggregate of the common form.
+    /// Returns the user records of each of some records: None for what is no intact aggregate of the common form.
     ///
     /// None also if there are more than `max_users`, or if the hash key of one is outside `range`: two 16-byte numbers.
+    /// It ends before the record with which all would be more than `max_users`.
     fn aggregates<'py>(
         &self,
         records: &Bound<'py, PyTuple>,
@@ -144,13 +145,23 @@ impl Step {
             range.map(|(first, last)| RangeInclusive::new(u128::from_be_bytes(first), u128::from_be_bytes(last)));
         let data: Vec<_> = records.iter().map(|record| self.record.data(&record)).collect();
         let bodies: Vec<_> = data.iter().map(|data| body(data.as_ref()?.as_bytes())).collect();
-        let mut intact = lanes::are_intact(&bodies).into_iter();
+        let hashed: Vec<_> = bodies.iter().flatten().map(|(body, _)| *body).collect();
+        let mut digests = lanes::digests_of(&hashed).into_iter();
         let mut users = Vec::with_capacity(bodies.len());
+        let mut left = max_users;
         for (record, found) in records.iter().zip(&bodies) {
-            let is_intact = intact.next().unwrap_or_default();
-            let parsed = found.filter(|_| is_intact).and_then(|(body, _)| aggregate::parse(body, max_users));
-            let kept = parsed.filter(|parsed| range.as_ref().is_none_or(|range| parsed.is_inside(range)));
-            users.push(kept.map(|parsed| self.users(&record, &parsed)).transpose()?);
+            let intact = found.filter(|(_, expected)| digests.next().is_some_and(|digest| digest == *expected));
+            let parsed = intact.and_then(|(body, _)| aggregate::parse(body, max_users));
+            let is_kept = |found: &aggregate::Aggregate<'_>| {
+                range.as_ref().is_none_or(|range| found.is_inside(range, lanes::digests_of))
+            };
+            let Some(kept) = parsed.filter(is_kept) else {
+                users.push(None);
+                continue;
+            };
+            let Some(rest) = left.checked_sub(kept.users.len()) else { break };
+            left = rest;
+            users.push(Some(self.users(&record, &kept)?));
         }
         PyList::new(records.py(), users)
     }

@@ -6,7 +6,7 @@
 
 use std::ffi::CStr;
 
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyMemoryError, PyTypeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple, PyType};
@@ -33,6 +33,8 @@ pub type Values<'py> = [Bound<'py, PyAny>; 8];
 /// The class `Record`, and where its objects have their fields: bytes from the start of an object.
 pub struct RecordClass {
     class: Py<PyType>,
+    /// Bytes of an object.
+    size: usize,
     offsets: [usize; 8],
     /// Of fields that have one.
     zero: Py<PyAny>,
@@ -59,11 +61,12 @@ impl RecordClass {
         };
         // An object is its header and its fields: nothing of it remains to be filled.
         let is_full = size == size_of::<ffi::PyObject>().saturating_add(size_of_val(&offsets));
-        if !is_full || is_followed || !is_fixed || !offsets.iter().all(fits) {
+        if !is_full || is_followed || !is_fixed || !has_usual_memory(class) || !offsets.iter().all(fits) {
             return Err(unusual());
         }
         let zero = 0_i64.into_pyobject(py)?.into_any().unbind();
-        Ok(Self { class: class.clone().unbind(), offsets, zero, no_tags: PyTuple::empty(py).into_any().unbind() })
+        let no_tags = PyTuple::empty(py).into_any().unbind();
+        Ok(Self { class: class.clone().unbind(), size, offsets, zero, no_tags })
     }
 
     /// Returns the values of a Kinesis record: of these five, and the defaults of the others.
@@ -75,21 +78,20 @@ impl RecordClass {
 
     /// Makes a record of values that have the types of its fields.
     pub fn make<'py>(&self, py: Python<'py>, values: Values<'py>) -> PyResult<Bound<'py, PyAny>> {
-        // SAFETY: the class is a class. What is returned is a new object of it with zeros in all slots, or an error.
+        // SAFETY: it is memory for an object of the class, allocated as the class does it (`new` has looked), without the
+        // zeros that the values replace. At these offsets, `new` has found the slots for objects, which own what is put
+        // there. With a header, it is an object, to which nobody else has a reference.
         #[allow(unsafe_code)]
-        let made = unsafe {
-            let class = self.class.as_ptr().cast();
-            Bound::from_owned_ptr_or_err(py, ffi::PyType_GenericAlloc(class, 0))?
-        };
-        for (offset, value) in self.offsets.into_iter().zip(values) {
-            // SAFETY: at this offset, `new` has found a slot for an object. It is empty, nobody else has the object yet,
-            // and the slot owns what is put there.
-            #[allow(unsafe_code)]
-            unsafe {
-                made.as_ptr().byte_add(offset).cast::<*mut ffi::PyObject>().write(value.into_ptr());
+        unsafe {
+            let object = ffi::PyObject_Malloc(self.size).cast::<ffi::PyObject>();
+            if object.is_null() {
+                return Err(PyMemoryError::new_err(()));
             }
+            for (offset, value) in self.offsets.into_iter().zip(values) {
+                object.byte_add(offset).cast::<*mut ffi::PyObject>().write(value.into_ptr());
+            }
+            Ok(Bound::from_owned_ptr(py, ffi::PyObject_Init(object, self.class.as_ptr().cast())))
         }
-        Ok(made)
     }
 
     /// Returns the data of an object, if it is a record of this class itself.
@@ -106,6 +108,18 @@ impl RecordClass {
         };
         data?.cast_into().ok()
     }
+}
+
+/// Whether objects of a class are in memory of `PyObject_Malloc`, as those of nearly all classes without GC.
+fn has_usual_memory(class: &Bound<'_, PyType>) -> bool {
+    let slot = |number| {
+        // SAFETY: a class has these slots, and their functions are only compared.
+        #[allow(unsafe_code)]
+        let found = unsafe { ffi::PyType_GetSlot(class.as_type_ptr(), number) };
+        found.addr()
+    };
+    let usual = (ffi::PyType_GenericAlloc as *const (), ffi::PyObject_Free as *const ());
+    (slot(ffi::Py_tp_alloc), slot(ffi::Py_tp_free)) == (usual.0.addr(), usual.1.addr())
 }
 
 /// Returns the names and offsets of the members of a class that are objects.

@@ -2,8 +2,6 @@
 
 use std::ops::RangeInclusive;
 
-use crate::md5;
-
 /// The maximum number of characters of a partition key (AWS: `PutRecord`).
 const MAX_PARTITION_KEY: usize = 256;
 /// The digits of the largest hash key, 2**128 - 1.
@@ -52,11 +50,12 @@ pub fn parse(body: &[u8], max_users: usize) -> Option<Aggregate<'_>> {
 }
 
 impl Aggregate<'_> {
-    /// Whether the hash key of every user record is in the range.
+    /// Whether the hash key of every user record is in the range. `digests_of`: returns the MD5 of each message.
     #[must_use]
-    pub fn is_inside(&self, range: &RangeInclusive<u128>) -> bool {
-        let is_kept = |key: &&str| range.contains(&u128::from_be_bytes(md5::digest(key.as_bytes())));
-        let kept_keys: Vec<bool> = self.keys.iter().map(is_kept).collect();
+    pub fn is_inside(&self, range: &RangeInclusive<u128>, digests_of: impl Fn(&[&[u8]]) -> Vec<[u8; 16]>) -> bool {
+        let keys: Vec<_> = self.keys.iter().map(|key| key.as_bytes()).collect();
+        let kept_keys: Vec<_> =
+            digests_of(&keys).into_iter().map(|digest| range.contains(&u128::from_be_bytes(digest))).collect();
         self.users.iter().all(|user| {
             let explicit = user.hash.and_then(|at| self.hashes.get(at).copied().flatten());
             match explicit {
@@ -160,9 +159,10 @@ mod tests {
         let body = b"\x0a\x01a\x12\x0212\x1a\x06\x08\x00\x10\x00\x1a\x00\x1a\x04\x08\x00\x1a\x00";
         let found = parse(body, 10).unwrap_or_default();
         let of_a = u128::from_be_bytes(digest(b"a"));
-        assert!(found.is_inside(&(12..=of_a)));
-        assert!(!found.is_inside(&(13..=of_a)));
-        assert!(!found.is_inside(&(12..=of_a.saturating_sub(1))));
+        let is_inside = |range| found.is_inside(&range, |keys| keys.iter().map(|key| digest(key)).collect());
+        assert!(is_inside(12..=of_a));
+        assert!(!is_inside(13..=of_a));
+        assert!(!is_inside(12..=of_a.saturating_sub(1)));
     }
 
     #[test]

@@ -1,7 +1,10 @@
 //! MD5 (RFC 1321), which KPL aggregates end with and which gives the hash key of a partition key. It protects nothing.
 
 /// As many messages are hashed at a time: MD5 makes one wait for itself, so that a processor is idle for most of the time.
-pub const LANES: usize = 8;
+///
+/// With 16, the compiler makes vector instructions of the loops over them, and hashes 5 times as fast as one by one on a
+/// processor with AVX2. With 8 it makes none, and hashes 1.5 times as fast.
+pub const LANES: usize = 16;
 
 /// A word of each of so many messages.
 type Words<const N: usize> = [u32; N];
@@ -16,7 +19,7 @@ const TURNS_4: [u32; 4] = [6, 10, 15, 21];
 /// Returns the MD5 of the bytes.
 #[must_use]
 pub fn digest(bytes: &[u8]) -> [u8; 16] {
-    finished(START, bytes, bytes.len())
+    finished(START, bytes.as_chunks::<64>().0.iter().chain(End::of(bytes).blocks()))
 }
 
 /// Returns the MD5 of each of some messages: of equally long ones in a fraction of the time.
@@ -24,40 +27,58 @@ pub fn digest(bytes: &[u8]) -> [u8; 16] {
 #[inline(always)] // so that it is compiled for the processor that its caller is compiled for
 #[allow(clippy::inline_always)]
 pub fn digests(messages: [&[u8]; LANES]) -> [[u8; 16]; LANES] {
-    let blocks = messages.map(|message| message.as_chunks::<64>().0);
-    let common = blocks.iter().map(|blocks| blocks.len()).min().unwrap_or_default();
+    let parts = messages.map(|message| message.as_chunks::<64>().0);
+    let ends = messages.map(End::of);
+    let common = parts.iter().zip(&ends).map(|(blocks, end)| blocks.len().saturating_add(end.blocks().len())).min();
     let mut state = START.map(|word| [word; LANES]);
-    for number in 0..common {
-        let now = blocks.map(|blocks| blocks.get(number).unwrap_or(&[0; 64]).as_chunks::<4>().0);
+    for number in 0..common.unwrap_or_default() {
+        let mut now = [&[0; 64]; LANES];
+        for ((to, blocks), end) in now.iter_mut().zip(&parts).zip(&ends) {
+            let last = || end.blocks().get(number.saturating_sub(blocks.len()));
+            *to = blocks.get(number).or_else(last).unwrap_or(&[0; 64]);
+        }
+        let now = now.map(|block| block.as_chunks::<4>().0);
         let word = |place: usize| now.map(|words| u32::from_le_bytes(words.get(place).copied().unwrap_or_default()));
         state = mixed(state, &std::array::from_fn(word));
     }
     let [a, b, c, d] = state;
     let mut found = [[0; 16]; LANES];
-    for (((((to, message), a), b), c), d) in found.iter_mut().zip(messages).zip(a).zip(b).zip(c).zip(d) {
-        let rest = message.get(common.saturating_mul(64)..).unwrap_or_default();
-        *to = finished([a, b, c, d], rest, message.len());
+    let states = a.into_iter().zip(b).zip(c).zip(d);
+    for (((to, blocks), end), (((a, b), c), d)) in found.iter_mut().zip(parts).zip(&ends).zip(states) {
+        *to = finished([a, b, c, d], blocks.iter().chain(end.blocks()).skip(common.unwrap_or_default()));
     }
     found
 }
 
-/// Hashes the rest of a message of `length` bytes.
-fn finished(start: [u32; 4], rest: &[u8], length: usize) -> [u8; 16] {
-    let (blocks, rest) = rest.as_chunks::<64>();
-    let mut state = start.map(|word| [word]);
-    for block in blocks {
-        state = mixed(state, &words(block));
+/// The last blocks of a message: at most 63 bytes of it, a mark, zeros, and its length.
+struct End {
+    bytes: [u8; 128],
+    is_long: bool,
+}
+
+impl End {
+    fn of(message: &[u8]) -> Self {
+        let rest = message.as_chunks::<64>().1;
+        let is_long = rest.len() >= 56;
+        let mut bytes = [0; 128];
+        if let Some((text, [mark, ..])) = bytes.split_at_mut_checked(rest.len()) {
+            text.copy_from_slice(rest); // of the same length
+            *mark = 0x80;
+        }
+        let bits = (message.len() as u64).wrapping_mul(8).to_le_bytes();
+        bytes.iter_mut().skip(if is_long { 120 } else { 56 }).zip(bits).for_each(|(to, from)| *to = from);
+        Self { bytes, is_long }
     }
-    // At most 63 bytes, a mark, zeros and the length: one block or two.
-    let mut last = [0; 128];
-    let end = if rest.len() < 56 { 64_usize } else { 128 };
-    let bits = (length as u64).wrapping_mul(8).to_le_bytes();
-    let tail = rest.iter().copied().chain([0x80]);
-    last.iter_mut().zip(tail).for_each(|(to, from)| *to = from);
-    last.iter_mut().skip(end.saturating_sub(8)).zip(bits).for_each(|(to, from)| *to = from);
-    for block in last.as_chunks::<64>().0.iter().take(end / 64) {
-        state = mixed(state, &words(block));
+
+    fn blocks(&self) -> &[[u8; 64]] {
+        let blocks = self.bytes.as_chunks::<64>().0;
+        if self.is_long { blocks } else { blocks.get(..1).unwrap_or(blocks) }
     }
+}
+
+/// Hashes the blocks that are left.
+fn finished<'a>(start: [u32; 4], blocks: impl Iterator<Item = &'a [u8; 64]>) -> [u8; 16] {
+    let state = blocks.fold(start.map(|word| [word]), |state, block| mixed(state, &words(block)));
     let mut digest = [0; 16];
     digest.as_chunks_mut::<4>().0.iter_mut().zip(state).for_each(|(to, [word])| *to = word.to_le_bytes());
     digest
@@ -150,9 +171,15 @@ mod tests {
     #[test]
     fn messages_hashed_at_a_time_have_the_digests_of_each() {
         let bytes: Vec<u8> = (0..=255_u8).cycle().take(3000).collect();
-        for lengths in
-            [[0; LANES], [700; LANES], [0, 1, 55, 56, 64, 119, 128, 2999], [640, 700, 703, 704, 705, 767, 768, 3000]]
-        {
+        let mixed = [0, 1, 55, 56, 64, 119, 128, 2999, 3000, 63, 65, 120, 127, 129, 183, 184];
+        for lengths in [
+            [0; LANES],
+            [55; LANES],
+            [56; LANES],
+            [700; LANES],
+            mixed,
+            mixed.map(|more| 640_usize.wrapping_add(more % 64)),
+        ] {
             let messages = lengths.map(|length| bytes.get(..length).unwrap_or_default());
             assert_eq!(digests(messages), messages.map(digest), "{lengths:?}");
         }

@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from efo.model import Batch, HashKeyRange, Record
-from efo.protocol.aggregate_message import MAX_CHUNK
+from efo.protocol.aggregate_message import MAX_CHUNK, MAX_FIELDS
 from efo.protocol.aggregation import AGGREGATE_KEY, MAGIC, AggregateEntry, AggregateMode, HashRangeFilter, aggregate
 from efo.protocol.deaggregation import expand_all
 from efo.protocol.native import DECODER
@@ -115,13 +115,22 @@ def test_a_group_of_aggregates_is_read_as_each_of_them():
         for shard in (None, HashKeyRange("0", "1")):
             for mode in AggregateMode:
                 kept = HashRangeFilter(shard, mode)
-                answers = [users_of(records, kept, step) for step in (None, DECODER.step)]
-                assert answers[0] == answers[1]
+                for most in (MAX_FIELDS, 300, 100):
+                    answers = [users_of(records, kept, most, step) for step in (None, DECODER.step)]
+                    assert answers[0] == answers[1]
 
 
-def users_of(records, kept, step):
+@needs_native
+def test_at_most_so_many_user_records_are_read_at_a_time():
+    records = (made_aggregate(60), made_aggregate(41), replace(made_aggregate(1), data=MAGIC), made_aggregate(100))
+    found = [DECODER.step.aggregates(records[at:], 100, None) for at in range(4)]
+    assert [[users and len(users) for users in each] for each in found] == [[60], [41, None], [None, 100], [100]]
+    assert DECODER.step.aggregates((made_aggregate(101),), 100, None) == [None]
+
+
+def users_of(records, kept, most, step):
     found = []
-    for record, part in expand_all(records, kept, step=step):
+    for record, part in expand_all(records, kept, most, step):
         if part is not None:
             found.append((record, part.filtered, part.problem))
             found += part.records
