@@ -68,6 +68,13 @@ def test_a_code_and_a_message_of_any_length_are_cut():
     assert service_error("Throttl" + "x" * 60_000, "").retryable
 
 
+def test_a_code_of_128_and_a_message_of_2000_characters_are_kept_whole():
+    error = service_error("x" * 128, "y" * 2000)
+    assert (error.code, error.message) == ("x" * 128, "y" * 2000)
+    longer = service_error("x" * 129, "y" * 2001)
+    assert (longer.code, longer.message) == ("x" * 128 + "...", "y" * 2000 + "...")
+
+
 CANONICAL = (
     "The request signature we calculated does not match the signature you provided. The Canonical String for this "
     "request should have been 'POST\n/\n\nhost:kinesis\nx-amz-security-token:hunter2\n'"
