@@ -371,6 +371,14 @@ async def test_a_shard_that_goes_on_losing_records_is_reported_with_growing_paus
     assert all(one.until == other.since for (_, one), (_, other) in pairwise(seen))
 
 
+async def test_what_is_not_judged_when_the_consumer_ends_is_judged_then(autojump_clock):
+    async with trio.open_nursery() as nursery:
+        judge = Judge(nursery)
+        judge.of(judge.now - 30 * H).received((), 0)
+        nursery.cancel_scope.cancel()
+    assert [round(event.seconds / H) for event in judge.seen] == [6]
+
+
 async def test_a_start_at_the_trim_horizon_that_runs_just_before_it_is_not_reported(autojump_clock, judge):
     judge = judge()
     shard = judge.of(judge.now - 24 * H)
