@@ -9,7 +9,7 @@ import trio
 
 from efo.errors import IsolateShardError
 from efo.settings import ConsumerSettings
-from efo.testing import FakeKinesis
+from efo.testing import FakeKinesis, FakeSettings
 from efo.testing.faults import Stall
 from efo.testing.faults.script import When
 from tests.stores import UnreachableStore
@@ -117,6 +117,23 @@ async def test_a_stream_that_froze_behind_a_busy_reader_is_frozen_ten_seconds_af
             assert reported(consumer)[:2] == ("current", "live")
             await trio.sleep(0.2)
             assert reported(consumer)[:2] == ("frozen", "live")
+
+
+async def test_what_is_not_acked_is_as_far_behind_as_its_event_was(autojump_clock):
+    async def hold(shard):
+        async for _ in shard:
+            readings.append(shard.reading())
+            await trio.sleep_forever()
+
+    readings = []
+    async with FakeKinesis(settings=FakeSettings(event_records=1)) as fake:
+        fake.create_stream(STREAM)
+        fake.put(STREAM, "key", b"first")
+        fake.put(STREAM, "key", b"second")
+        async with consuming(fake, reader=hold, initial_position="TRIM_HORIZON"):
+            await trio.sleep(10)
+    (reading,) = readings
+    assert reading.unacked_behind == reading.millis_behind_latest / 1000 > 0
 
 
 async def test_a_paused_shard_lags_and_is_paused(autojump_clock):

@@ -152,6 +152,26 @@ async def test_a_consumer_ends_when_all_was_read_though_a_reader_goes_on(autojum
             assert ended_at == read_at
 
 
+async def test_a_consumer_is_caught_up_when_all_up_to_the_tip_is_delivered_and_acked(autojump_clock):
+    delivered, received = trio.open_memory_channel(1)
+
+    async def read(shard):
+        async for batch in shard:
+            await delivered.send((shard, batch))
+
+    async with open_environment() as env, env.consuming(read, lease_scan_seconds=1) as consumer:
+        env.put(1)
+        await trio.sleep(10)
+        assert not consumer.caught_up()  # not acked
+        shard, batch = received.receive_nowait()
+        shard.ack(batch)
+        assert consumer.caught_up()
+        consumer.pause(env.shard_id)
+        env.put(2)
+        await trio.sleep(10)
+        assert not consumer.caught_up()  # not delivered
+
+
 # --- idle subscriptions ------------------------------------------------------------------------------------
 
 
