@@ -509,7 +509,7 @@ class ShardStream:
         continuation = event.continuation_sequence_number if is_last else None
         batch = self._next_batch(records, event, continuation)
         self._progress.delivered(batch)
-        if not len(batch):
+        if not records:
             self._progress.ack(batch)
             return
         self._in_flight.delivered(batch, now, self._event_bytes, event.millis_behind_latest / 1000)

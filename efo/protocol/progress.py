@@ -23,14 +23,13 @@ class _End(NamedTuple):
         return Checkpoint(self.sequence_number, self.sub_sequence_number)
 
 
-def _end_of(batch: Batch) -> _End | None:
-    """Return what may be saved when this batch and everything before it is done; None if there is nothing.
+def _end_of(records: Sequence[Record], continuation: str | None) -> _End | None:
+    """Return what may be saved when a batch and everything before it is done; None if there is nothing.
 
     It is the continuation if that is ahead of the last record: so idle shards progress. Otherwise it is the last
     record, with its sub-sequence number, which the continuation does not have. It is None for a shard end without
     records. It is also None for the continuation zero without records: zero is not the number of a record.
     """
-    continuation, records = batch.continuation, records_of(batch)
     if not records:
         number = int(continuation or 0)
         return _End(number, 0, str(continuation)) if number else None
@@ -54,7 +53,7 @@ class _InFlight:
         self.size = len(records) or 1  # the ack of an empty batch counts as one record
         self.last = records[-1].sequence_number if records else batch.continuation
         self.last_sub = records[-1].sub_sequence_number if records else 0
-        self.end = _end_of(batch)
+        self.end = _end_of(records, batch.continuation)
         self.done = 0  # all records before this index are done
         self.last_done: Record | None = None  # the record before it, unless all are done
         self.ahead: set[int] = set()  # the indexes of later records that are done
