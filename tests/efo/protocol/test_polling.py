@@ -9,6 +9,8 @@ from efo.errors import (
     AccessDeniedError,
     ExpiredIteratorError,
     InternalFailureError,
+    ProtocolError,
+    ServiceError,
     ShardGoneError,
     ThrottledError,
     TransportError,
@@ -206,6 +208,14 @@ def test_a_call_that_failed_is_repeated_with_the_same_iterator_after_a_growing_p
     assert polling.state == "live"
     polling.failed(error, 200.0)
     assert polling.due - 200.0 == pauses[0]
+
+
+@pytest.mark.parametrize("error", [ServiceError("NeverSeenBefore", "", status=400), ProtocolError("no JSON")])
+def test_after_an_odd_answer_another_iterator_is_used_since_it_may_be_what_is_refused(error):
+    polling = machine()
+    polling.received(page(7), 10, 0.0)
+    assert polling.failed(error, 1.0) == []
+    assert polling.next_call(2.0) == GetIterator(Position.after("7"))
 
 
 @pytest.mark.parametrize("error", [AccessDeniedError("AccessDeniedException", ""), ShardGoneError("gone")])

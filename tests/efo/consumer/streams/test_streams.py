@@ -351,6 +351,29 @@ async def test_isolated_a_stream_that_was_created_again_has_two_events_until_its
             consumer.drain()
 
 
+async def test_isolated_the_pauses_of_a_stream_that_was_created_again_begin_anew_after_another_error(autojump_clock):
+    async with fake_with("orders", "clicks", settings=FakeSettings(stream_deleting=0.0)) as fake:
+        app = Application(fake)
+        run = partial(app.run, on_service_error="isolate")
+        async with trio.open_nursery() as nursery:
+            consumer = await nursery.start(run, ["orders", "clicks"])
+            await trio.sleep(10)
+            consumer.drain()
+        fake.delete_stream("orders")
+        app.events.clear()
+        async with trio.open_nursery() as nursery:
+            consumer = await nursery.start(run, ["orders", "clicks"])
+            await trio.sleep(10)
+            fake.create_stream("orders")
+            await trio.sleep(120)
+            consumer.drain()
+    isolated = [event for event in app.events["orders"] if isinstance(event, efo.events.StreamIsolated)]
+    assert [(event.error_type, event.cooldown) for event in isolated] == [
+        ("ResourceNotFoundException", 60),
+        ("stream_recreated", 60),
+    ]
+
+
 async def test_by_default_a_stream_that_was_created_again_stops_everything(autojump_clock):
     async with fake_with("orders", "clicks", settings=FakeSettings(stream_deleting=0.0)) as fake:
         app = Application(fake)
