@@ -64,6 +64,24 @@ async def read_and_drain(consumer: Consumer, reader: Reader, count: int) -> None
         consumer.drain()
 
 
+def drain_in_another_run(consumer: Consumer) -> None:
+    async def drain() -> None:
+        consumer.drain()
+
+    trio.run(drain)
+
+
+@pytest.mark.parametrize("drain", [Consumer.drain, drain_in_another_run])
+async def test_any_thread_may_drain_with_trio_or_without(drain: Callable[[Consumer], None]) -> None:
+    async with FakeKinesis() as fake:
+        fake.create_stream(STREAM)
+        async with open_worker(fake.kinesis(STREAM), MemoryLeaseStore(), settings()) as consumer:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(consumer.run, Reader())
+                await trio.to_thread.run_sync(drain, consumer)
+            assert consumer.status().shards == ()
+
+
 async def test_every_record_is_read_in_order_and_checkpointed_at_a_drain(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
