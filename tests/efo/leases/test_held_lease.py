@@ -132,6 +132,16 @@ async def test_a_lease_is_given_up_if_no_renewal_succeeds_in_time(autojump_clock
         await held.checkpoint(Checkpoint("1"))
 
 
+async def test_a_renewal_that_hangs_is_cancelled_when_its_lease_is_given_up(autojump_clock, ann, held):
+    ann.store.faults = {"renew": "hang"}
+    await held.lost.wait()
+    lost_at = trio.current_time()
+    await trio.testing.wait_all_tasks_blocked()
+    (call,) = [event for event in ann.events if isinstance(event, LeaseStoreCalled) and event.operation == "renew"]
+    assert call.error_type is not None
+    assert trio.current_time() == lost_at
+
+
 async def test_a_lease_is_given_up_before_another_worker_takes_it(autojump_clock, fleet, ann, held):
     """Whenever ann loses the store and bob scans the lease table."""
     bob = fleet.start("bob", scan_interval=0.7)
