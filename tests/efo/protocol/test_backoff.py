@@ -3,6 +3,13 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
+from efo.errors import (
+    ClockSkewError,
+    CredentialsError,
+    ExpiredCredentialsError,
+    RejectedCredentialsError,
+    ThrottledError,
+)
 from efo.protocol.backoff import Backoff, backoff
 
 
@@ -35,6 +42,27 @@ def test_a_reset_restarts_with_the_initial_wait():
     waits.next()
     waits.reset()
     assert waits.next() == 0.5
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        CredentialsError(""),
+        ExpiredCredentialsError("ExpiredTokenException", ""),
+        RejectedCredentialsError("UnrecognizedClientException", ""),
+        ClockSkewError("InvalidSignatureException", ""),
+    ],
+)
+@pytest.mark.parametrize(("random", "wait"), [(lambda: 0.0, 0.5), (lambda: 0.5, 0.75), (lambda: 1.0, 1.0), (None, 1.0)])
+def test_the_wait_for_credentials_is_half_a_second_to_one_and_does_not_grow(error, random, wait):
+    waits = Backoff(random, initial=4.0)
+    assert [waits.next(error) for _ in range(3)] == [wait] * 3
+
+
+def test_the_wait_for_credentials_is_no_failure():
+    waits = Backoff(initial=0.5)
+    errors = [None, CredentialsError(""), ThrottledError("LimitExceededException", "")]
+    assert [waits.next(error) for error in errors] == [0.5, 1.0, 1.0]
 
 
 def test_many_failures_do_not_overflow():

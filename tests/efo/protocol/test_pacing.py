@@ -101,9 +101,9 @@ def test_a_withdrawn_request_is_not_granted():
     assert pacer.poll(0.0) == (["b"], None)
 
 
-def test_a_repeated_request_is_granted_once():
-    pacer = make_pacer(firsts="aa")
-    assert pacer.poll(0.0) == (["a"], None)
+def test_a_repeated_request_is_granted_once_in_the_place_of_the_last():
+    pacer = make_pacer(firsts="aba")
+    assert pacer.poll(0.0) == (["b", "a"], None)
 
 
 def test_shards_that_are_not_read_any_more_use_no_memory():

@@ -410,6 +410,20 @@ class TestSilence:
         machine.wait_started(0.0)
         assert machine.deadline == float("inf")
 
+    @pytest.mark.parametrize(
+        ("parts", "text"),
+        [([], "no data of an event arrived for 35 s"), (range(0, 300, 10), "no complete event arrived for 300 s")],
+    )
+    def test_the_error_says_whether_nothing_arrived_or_no_whole_event(self, parts, text):
+        machine = Subscription(START, lambda: 0.5, is_final=lambda _error: True)
+        machine.tick(0.0)
+        machine.handle(Received(1, event(10)), 0.0)
+        for now in parts:
+            machine.handle(DataArrived(1), float(now))
+        machine._due = float("inf")  # no renewal before
+        *_, failure = machine.tick(machine.deadline)
+        assert str(failure.error) == text
+
     def test_a_silence_error_is_retryable(self):
         assert SilenceError.retryable
 
