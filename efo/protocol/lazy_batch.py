@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Final, Self
 
 from efo.model import Batch, Record
@@ -55,10 +56,8 @@ class LazyBatch(Batch):
     def _columns(self, pa: Any) -> dict[str, Any]:
         held = _HELD.__get__(self)
         if isinstance(held, PackedRecords):
-            try:
+            with suppress(pa.ArrowInvalid):  # the error is that of any batch
                 return held.arrow(pa)
-            except pa.ArrowInvalid:  # the error is that of any batch
-                _looked_at(self)
         return Batch._columns(self, pa)  # noqa: SLF001 - of its own base: after a look, `super` refuses it
 
 

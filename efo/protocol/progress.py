@@ -59,10 +59,6 @@ class _InFlight:
         self.ahead: set[int] = set()  # the indexes of later records that are done
 
     @property
-    def is_done(self) -> bool:
-        return self.done >= self.size
-
-    @property
     def left(self) -> int:
         """How many of its records are not done."""
         return self.size - self.done - sum(index >= self.done for index in self.ahead)
@@ -181,7 +177,7 @@ class Progress:
     def ack_records(self, batch: Batch, indexes: Iterable[int]) -> list[int]:
         """Ack only these records of this batch."""
         found = self._find(batch)
-        if found is None or found.is_done:
+        if found is None:
             return []
         found.ahead.update(index for index in indexes if found.done <= index < found.size)
         return self._advance([batch.number] if found.advance(found.done, batch) else [])

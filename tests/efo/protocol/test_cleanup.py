@@ -1,11 +1,11 @@
-"""Which leases of finished shards may be deleted (G41)."""
+"""Which leases of finished shards may be deleted (G41), and which shards have lost them."""
 
 from dataclasses import replace
 
 import pytest
 
 from efo.model import Checkpoint, HashKeyRange, Lease, Shard
-from efo.protocol.lineage import deletable_leases
+from efo.protocol.lineage import deletable_leases, passed_shards
 
 BEGUN = Checkpoint("7")
 RANGE = HashKeyRange("0", "9")
@@ -89,3 +89,31 @@ def test_a_finished_lease_whose_shard_is_listed_as_open_is_kept():
 @pytest.mark.scenario("G41")
 def test_an_unfinished_lease_is_never_deletable():
     assert deletable_leases(table(A, Lease("old", BEGUN), Lease("new", Checkpoint.TRIM_HORIZON)), []) == []
+
+
+GRANDPARENT = replace(shard("g"), starting_sequence_number="0")
+FAMILY = [GRANDPARENT, shard("p", "g"), *LISTED[1:]]
+
+
+def passed(leases, shards):
+    return [shard.shard_id for shard in passed_shards(leases, shards)]
+
+
+def test_closed_shards_without_a_lease_were_passed_if_all_their_children_have_begun_or_were_passed():
+    assert passed(table(A, B), FAMILY) == ["p", "g"]
+    assert passed(table(A, B), LISTED) == ["p"]
+    assert passed(table(PARENT, A, B), FAMILY) == ["g"]
+
+
+@pytest.mark.parametrize(
+    ("leases", "shards"),
+    [
+        pytest.param(table(A), FAMILY, id="a-child-without-a-lease"),
+        pytest.param(table(replace(A, checkpoint=Checkpoint.LATEST), B), FAMILY, id="a-child-that-has-not-begun"),
+        pytest.param(table(), LISTED[:1], id="no-children"),
+        pytest.param(table(A, B), [replace(LISTED[0], ending_sequence_number=None), *LISTED[1:]], id="open"),
+        pytest.param(table(PARENT, A, B), LISTED, id="a-lease-of-its-own"),
+    ],
+)
+def test_other_shards_may_be_read_again(leases, shards):
+    assert passed(leases, shards) == []

@@ -37,6 +37,15 @@ def test_after_it_a_denial_passes_whenever_it_does(error):
     assert not any(denials.is_final(error, 100.0 + hours * 3600) for hours in range(100))
 
 
+def test_another_failure_begins_the_time_of_a_denial_anew():
+    denials = Denials()
+    denials.is_final(DENIED, 0.0)
+    denials.is_final(TransportError(""), GRACE - 1)
+    assert not denials.is_final(DENIED, GRACE)
+    assert not denials.is_final(DENIED, 2 * GRACE - 1)
+    assert denials.is_final(DENIED, 2 * GRACE)
+
+
 def test_the_first_success_may_come_after_a_denial():
     denials = Denials()
     denials.is_final(DENIED, 0.0)
@@ -78,8 +87,8 @@ def test_an_odd_answer_is_believed_when_it_has_repeated(error):
     doubts = Doubts()
     assert [doubts.is_final(error) for _ in range(DOUBTS + 1)] == [False] * DOUBTS + [True]
     doubts = Doubts()
-    for _ in range(3 * DOUBTS):
-        assert not doubts.is_final(error)
+    for _ in range(3):
+        assert not any(doubts.is_final(error) for _ in range(DOUBTS))
         doubts.settled()
 
 
@@ -87,6 +96,10 @@ def test_an_odd_answer_is_believed_when_it_has_repeated(error):
 def test_a_documented_refusal_is_believed_at_once(error):
     assert Doubts().is_final(error)
     assert not is_odd(error)
+
+
+def test_what_cannot_be_read_is_odd():
+    assert is_odd(EventError("no JSON"))
 
 
 @pytest.mark.parametrize("error", [ThrottledError("x", ""), TransportError("x"), EventError("x")], ids=str)

@@ -1,6 +1,7 @@
 """The decision about a failed handler call (rule R11): every action of the policy, and its limits."""
 
 from functools import partial
+from math import inf
 
 import pytest
 from hypothesis import assume, given, strategies as st
@@ -29,6 +30,12 @@ def test_by_default_the_final_action_follows_the_first_failure(then):
 
 def test_the_default_policy_stops_the_consumer_at_once():
     assert decide_after(FailurePolicy()) == Decision("stop", 0.0)
+
+
+def test_the_defaults_are_those_that_the_documentation_promises():
+    assert FailurePolicy() == FailurePolicy(
+        attempts=1, retry_for=inf, backoff=0.2, backoff_limit=30, then="stop", cooldown=60, dead_letter=None
+    )
 
 
 @pytest.mark.parametrize(
@@ -71,7 +78,7 @@ def test_a_half_is_tried_once_and_a_single_record_gets_all_attempts():
         {"attempts": 0},
         {"attempts": None},
         {"then": "ignore"},
-        {"retry_for": -1},
+        {"retry_for": -1, "attempts": None},
         {"backoff": float("nan")},
         {"backoff_limit": -0.1},
         {"cooldown": -1},

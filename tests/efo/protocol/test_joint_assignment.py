@@ -7,6 +7,7 @@ from dataclasses import replace
 from hypothesis import given, strategies as st
 
 from efo.model import Checkpoint, Lease
+from efo.protocol.assignment.view import AssignmentPlan
 from efo.protocol.joint_assignment import JointAssignment
 
 
@@ -132,6 +133,28 @@ def test_a_plan_is_outdated_when_another_table_changes_its_owners_and_not_by_a_r
     tables["s1"]["shard-0"] = replace(tables["s1"]["shard-0"], owner="b")
     two.assign(list(tables["s1"].values()), "a")
     assert one.is_outdated
+
+
+def test_a_plan_is_outdated_whatever_else_has_changed_since():
+    tables = streams(3)
+    worker = Worker("a", tables)
+    for table in (*tables, *tables):
+        worker.step(table)
+    first, second, third = worker.assignments.values()
+    assert first.assign(list(tables["s0"].values()), "a") == AssignmentPlan()
+    assert not first.is_outdated
+    tables["s1"]["new"] = lease("new")
+    assert worker.step("s1") == 1  # it is seen, and taken
+    assert first.is_outdated
+    first.assign(list(tables["s0"].values()), "a")
+    second.leave()
+    tables["s2"]["shard-0"] = lease("shard-0", "b")
+    third.observe(list(tables["s2"].values()), ())
+    assert first.is_outdated
+
+
+def test_a_table_without_a_plan_is_outdated():
+    assert JointAssignment().table("s").is_outdated
 
 
 def test_a_table_that_is_left_does_not_count_any_more():

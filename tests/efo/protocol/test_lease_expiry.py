@@ -68,6 +68,19 @@ def test_a_requested_hand_off_does_not_renew_the_lease():
     assert observe_at(expiry, 10.0, requested) == {"s"}
 
 
+def test_a_holder_is_alive_from_a_renewal_that_was_seen_until_its_lease_expires():
+    expiry = LeaseExpiry(10.0)
+    lease = Lease("s", Checkpoint.LATEST, owner="bob", counter=5)
+    assert not expiry.is_alive("s")
+    observe_at(expiry, 0.0, lease)
+    assert not expiry.is_alive("s")  # it may have ended long ago
+    for now in (1.0, 10.9):
+        observe_at(expiry, now, replace(lease, counter=6))
+        assert expiry.is_alive("s")
+    observe_at(expiry, 11.0, replace(lease, counter=6))
+    assert not expiry.is_alive("s")
+
+
 def test_the_next_expiry_is_that_of_the_first_lease_that_has_not_expired():
     expiry = LeaseExpiry(10.0)
     rows = [Lease("s", Checkpoint.LATEST, owner="bob"), Lease("t", Checkpoint.LATEST, owner="bob")]

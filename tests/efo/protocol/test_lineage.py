@@ -148,6 +148,8 @@ def test_an_open_shard_whose_child_has_a_lease_gets_no_lease(initial, checkpoint
     [
         pytest.param(HashKeyRange("0", "99"), ["b"], id="overlaps-one-shard"),
         pytest.param(HashKeyRange("50", "150"), [], id="overlaps-both-shards"),
+        pytest.param(HashKeyRange("50", "100"), [], id="ends-at-the-first-key-of-the-other"),
+        pytest.param(HashKeyRange("99", "150"), [], id="begins-at-the-last-key-of-the-other"),
         pytest.param(None, [], id="unknown-range"),
     ],
 )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
 from efo.model import Record
-from efo.protocol.packed import packed
+from efo.protocol.packed import arrivals_of, filtered, packed
 from tests.packing import pack
 
 RECORDS = (
@@ -39,6 +41,21 @@ def test_a_record_is_made_once() -> None:
     assert found[:] is found
     alone = pack(RECORDS[:1])
     assert alone[0] is alone[-1] is alone.made()[0]
+
+
+def test_it_equals_sequences_of_the_same_records_only() -> None:
+    found = pack(RECORDS)
+    assert found == RECORDS
+    assert found == [*RECORDS]
+    assert found != RECORDS[:2]
+    assert found != RECORDS[::-1]
+    assert found != {*RECORDS}
+
+
+@pytest.mark.parametrize("records", [RECORDS, pack(RECORDS)], ids=["a tuple", "packed"])
+def test_arrivals_are_read_and_records_are_left_out_in_either_form(records: Sequence[Record]) -> None:
+    assert [*arrivals_of(records)] == [1.5, 2.0, 0.0]
+    assert filtered(records, lambda record: record.sequence_number != "183") == (RECORDS[0], RECORDS[2])
 
 
 def test_packed_records_are_told_from_others() -> None:

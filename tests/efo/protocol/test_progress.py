@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from efo.model import Batch, Checkpoint, Record, checkpoint_of
-from efo.protocol.progress import Progress
+from efo.protocol.progress import Progress, index_of
 
 
 def batch(number, records=(), continuation=None):
@@ -207,6 +207,25 @@ def test_ack_to_a_checkpoint_needs_no_batch_and_no_record_with_that_number():
     assert progress.checkpoint == Checkpoint("19")
     assert progress.ack_to(Checkpoint("21", 1)) == []
     assert progress.checkpoint == Checkpoint("21", 1)
+
+
+def test_ack_to_a_checkpoint_that_is_not_included_acks_the_batches_that_end_before_it():
+    progress = Progress()
+    for number, last in enumerate([5, 7]):
+        progress.delivered(batch(number, [(last - 1, 0), (last, 1)]))
+    assert progress.ack_to(Checkpoint("5", 1), inclusive=False) == []
+    assert progress.checkpoint is None
+    assert progress.ack_to(Checkpoint("7"), inclusive=False) == [0]
+    assert progress.checkpoint == Checkpoint("5", 1)
+
+
+@pytest.mark.parametrize(
+    ("number", "sub", "index"),
+    [(5, 0, 0), (7, 0, 1), (7, 1, 2), (4, 0, None), (5, 1, None), (7, 2, None), (8, 0, None)],
+)
+def test_a_record_is_found_by_its_sequence_and_sub_sequence_number(number, sub, index):
+    (wanted,) = batch(0, [(number, sub)]).records
+    assert index_of(batch(0, [(5, 0), (7, 0), (7, 1)]).records, wanted) == index
 
 
 def test_ack_to_a_checkpoint_ahead_of_what_was_delivered_acks_what_was_delivered():

@@ -26,6 +26,7 @@ def test_what_is_younger_than_the_retention_has_not_expired():
 
 def test_what_is_older_has():
     assert expired(Gap(NOW - DAY - 1, None, NOW), DAY) == (NOW - DAY - 1, NOW - DAY)
+    assert expired(Gap(NOW - DAY - 1, NOW - DAY, NOW), DAY) == (NOW - DAY - 1, NOW - DAY)
 
 
 def test_a_reader_may_lose_a_minute_of_a_day_without_a_report():
@@ -48,7 +49,8 @@ def test_a_first_record_from_before_the_horizon_is_where_it_ends():
 
 
 def test_a_first_record_that_follows_at_once_leaves_no_gap():
-    assert expired(Gap(NOW - 3 * DAY, NOW - 3 * DAY + 1, NOW), DAY) is None
+    assert expired(Gap(NOW - 3 * DAY, NOW - 3 * DAY + 59, NOW), DAY) is None
+    assert expired(Gap(NOW - 3 * DAY, NOW - 3 * DAY + 60, NOW), DAY) == (NOW - 3 * DAY, NOW - 3 * DAY + 60)
 
 
 @pytest.mark.parametrize("hours", [24, 168, 8760])
@@ -74,8 +76,9 @@ def test_an_old_checkpoint_whose_record_is_still_there_is_none():
     assert received(Unread(NOW - 3 * DAY, "100"), NOW - 3 * DAY, NOW - 1) is None
 
 
-def test_a_young_checkpoint_is_none():
-    assert received(Unread(NOW - HOUR, "99"), NOW - 1) is None
+def test_a_checkpoint_up_to_the_shortest_retention_of_aws_is_none():
+    assert received(Unread(NOW - DAY, "99"), NOW - 1) is None
+    assert received(Unread(NOW - DAY - 1, "99"), NOW - 1) is not None
 
 
 def test_an_unknown_time_is_none():

@@ -43,9 +43,9 @@ def test_now_is_reached_on_a_shard_that_is_never_current():
     shard.take(event(100.0, behind=5000), SKEWED)  # its tip was at 105
     shard.take(event(105.0, behind=9000), SKEWED)
     assert not shard.is_reached
-    taken = shard.take(event(105.5, 105.0 + SLACK, 107.0, behind=9000), SKEWED)
+    taken = shard.take(event(105.999, 105.0 + SLACK, 107.0, behind=9000), SKEWED)
     assert shard.is_reached
-    assert arrivals(taken) == [105.5]
+    assert arrivals(taken) == [105.999]
     assert taken.continuation_sequence_number is None
     assert taken.millis_behind_latest > 0
 
