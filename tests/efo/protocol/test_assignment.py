@@ -10,8 +10,8 @@ from hypothesis import Phase, given, settings, strategies as st
 from efo.leases.transitions import requested, taken
 from efo.model import Checkpoint, Lease
 from efo.protocol.assignment.assign import assign, default_scan_interval
-from efo.protocol.assignment.balance import DAMPING
-from efo.protocol.assignment.view import AssignmentPlan as Plan
+from efo.protocol.assignment.balance import DAMPING, balanced_assignment
+from efo.protocol.assignment.view import AssignmentPlan as Plan, AssignmentView
 
 
 def table(**owners):
@@ -77,6 +77,41 @@ def test_without_a_free_lease_one_is_stolen_from_the_busiest_worker(owners, dono
     assert plan.take == ()
     assert len(plan.steal) == (donor is not None)
     assert all(donor in (lease.owner, "any") and lease.owner != "ann" for lease in plan.steal)
+
+
+def test_a_busier_worker_whose_leases_may_not_be_taken_is_passed_over():
+    leases = table(bob=6, cid=4)
+    (stolen,) = assign(leases, "ann", eligible=lambda lease: lease.owner != "bob").steal
+    assert stolen.owner == "cid"
+
+
+@pytest.mark.parametrize(
+    ("limits", "count"),
+    [
+        ({"max_leases": 10, "max_leases_per_scan": 2}, 2),
+        ({"max_leases": 3, "max_leases_per_scan": 10}, 2),
+        ({"max_leases": 3}, 2),
+        ({"max_leases_per_scan": 1}, 1),
+        ({}, 5),
+    ],
+    ids=str,
+)
+def test_the_lower_limit_counts_whatever_the_strategy_takes(limits, count):
+    leases = table(free=5, ann=1)
+    assert len(assign(leases, "ann", strategy=lambda view: Plan(take=tuple(view.free)), **limits).take) == count
+
+
+def test_a_view_has_no_throughput_unless_it_says_so_and_its_limit_counts():
+    """A strategy may call another one with a view of its own."""
+    busy, *idle = [
+        replace(lease, throughput_kbps=kbps) for lease, kbps in zip(table(free=4), (900.0, 0.0, 0.0, 0.0), strict=True)
+    ]
+    view = AssignmentView(worker="ann", leases=[busy, *idle], held={"ann": [], "bob": [busy]}, free=idle)
+    assert len(balanced_assignment(view).take) == 2
+    assert len(balanced_assignment(replace(view, by_throughput=True)).take) == 3
+    assert len(balanced_assignment(replace(view, max_leases=1)).take) == 1
+    neglected = frozenset(lease.key for lease in idle)
+    assert len(balanced_assignment(replace(view, max_leases=1, neglected=neglected)).take) == 1
 
 
 @pytest.mark.scenario("G26")
