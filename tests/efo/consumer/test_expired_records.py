@@ -315,6 +315,12 @@ class Judge:
     def of(self, since: float, shard_id: str = "s-0"):
         return self.expired.of_shard(Lease(shard_id, Checkpoint("7"), unread_since=since))
 
+    def lose(self, since: float, until: float | None, shard_id: str = "s-0") -> None:
+        """Let what arrived so many hours ago be suspected to have expired."""
+        end = None if until is None else self.now - until * H
+        self.expired._gaps.append((shard_id, Gap(self.now - since * H, end, self.now)))
+        self.expired._suspected.set()
+
     def record(self, arrived_at: float) -> Record:
         return Record("9", arrived_at, b"", "k")
 
@@ -365,8 +371,7 @@ async def test_a_shard_that_goes_on_losing_records_is_reported_with_growing_paus
             await trio.sleep(60)
         nursery.cancel_scope.cancel()
     times = [at for at, _ in seen]
-    assert times[:4] == [0, 60, 180, 420]
-    assert len(times) == 10  # up to one hour apart, and at the end
+    assert times == [0, 60, 180, 420, 900, 1860, 3780, 7380, 10980, 12000]  # up to one hour apart, and at the end
     assert sum(event.seconds for _, event in seen) == pytest.approx(H + 200 * 60)
     assert all(one.until == other.since for (_, one), (_, other) in pairwise(seen))
 
@@ -399,6 +404,48 @@ async def test_small_losses_add_up(autojump_clock, judge):
     assert [round(event.seconds) for event in judge.seen] == [60]
 
 
+async def test_of_several_shards_each_is_reported_when_it_is_due(autojump_clock, judge):
+    judge, found = judge(), []
+    judge.expired._observer = lambda event: found.append((event.shard_id, trio.current_time()))
+    for hours in (72, 48):
+        for shard_id in ("s-0", "s-1"):
+            judge.lose(hours, hours - 12, shard_id)
+            await trio.sleep(10)
+    await trio.sleep(600)
+    assert found == [("s-0", 0), ("s-1", 10), ("s-0", 60), ("s-1", 70)]
+
+
+async def test_what_is_too_little_when_it_is_due_waits_for_more(autojump_clock, judge):
+    judge = judge()
+    judge.lose(72, 48)
+    await trio.sleep(30)
+    judge.lose(24 + 10 / 3600, None)
+    await trio.sleep(600)
+    assert [event.seconds for event in judge.seen] == [24 * H]
+    judge.now += 50
+    judge.lose(24 + 50 / 3600, None)
+    await trio.sleep(1)
+    assert [round(event.seconds) for event in judge.seen] == [24 * H, 60]
+
+
+async def test_a_loss_that_is_known_does_not_begin_the_next_one(autojump_clock, judge):
+    judge = judge()
+    for since, until in ((72, 48), (72, 48), (40, 30)):
+        judge.lose(since, until)
+        await trio.sleep(100)
+    assert [(event.since - judge.now) / H for event in judge.seen] == [-72, -40]
+
+
+async def test_after_a_seek_the_time_of_the_new_place_counts(autojump_clock, judge):
+    judge = judge()
+    shard = judge.of(judge.now - 72 * H)
+    shard.restart(judge.now - H)
+    assert shard.since == judge.now - H
+    shard.received((), 0)
+    await trio.sleep(1)
+    assert judge.seen == []
+
+
 async def test_no_time_is_counted_twice(autojump_clock, judge):
     judge = judge()
     shard = judge.of(judge.now - 72 * H)
@@ -417,9 +464,7 @@ async def test_a_shard_that_is_gone_ends_at_the_trim_horizon(autojump_clock, jud
 
 async def test_gaps_are_judged_by_the_time_at_which_they_were_seen(autojump_clock, judge):
     judge = judge()
-    judge.expired._gaps.append(("s-0", Gap(judge.now - 24 * H, None, judge.now)))
+    judge.lose(24, None)
     judge.now += 24 * H
-    judge.of(judge.now, "s-1").received((), 0)
-    judge.expired._suspected.set()
     await trio.sleep(1)
     assert judge.seen == []

@@ -191,6 +191,7 @@ def test_limits_and_the_order_hold_for_each_strategy():
         (lambda: efo.leases.zone_assignment(["a"], zone_of_shard=lambda: "a"), "zone_of_shard"),
         (lambda: efo.leases.zone_assignment(["a"], within=None), "within=None"),
         (lambda: efo.leases.manual_assignment("ann"), "worker_of='ann'"),
+        (lambda: efo.leases.manual_assignment({}, otherwise=None), "otherwise=None"),
         (lambda: efo.ConsumerSettings(assignment="zones"), "assignment='zones': expected an assignment strategy"),
         (lambda: efo.ConsumerSettings(assignment=lambda: None), "cannot be called with (view)"),
         (lambda: efo.ConsumerSettings(max_leases_per_scan=0), "max_leases_per_scan=0"),
