@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import msgspec
 import pytest
 import trio
 
-from efo.consumer.in_flight import InFlight
+from efo.consumer.in_flight import InFlight, check_delivered, check_index, record_index
+from efo.errors import ConfigurationError
 from efo.events import AcksOverdue, Event, RecordsProcessed
 from efo.model import Batch, Record
 
@@ -95,11 +99,11 @@ async def test_a_hundred_batches_are_reported_after_ten_seconds_and_again_whenev
     assert world.overdue() == []
     world.deliver(batch(201))
     assert world.overdue() == [(202, 10.0)]
+    await trio.sleep(10)
     world.in_flight.acked(range(102))  # a hundred are left
     world.deliver(batch(202))
     assert world.overdue() == []
     world.in_flight.acked([102, 103])
-    await trio.sleep(10)
     world.deliver(batch(203))
     assert world.overdue() == [(100, 10.0)]
 
@@ -151,3 +155,35 @@ async def test_many_batches_are_reported_by_their_number_alone(world: World, aut
     world.in_flight.acked([0])
     world.in_flight.watch()
     assert world.overdue() == [(99, 100.0)]
+
+
+TWO = batch(1, WALL, WALL)
+
+
+@pytest.mark.parametrize("index", [-1, 2, True, 1.0, "0", None])
+def test_an_index_that_no_record_of_the_batch_has_is_refused(index: Any) -> None:
+    with pytest.raises(ConfigurationError, match="expected 0 to 1"):
+        check_index(TWO, index)
+
+
+def test_a_record_is_found_in_its_batch_and_nowhere_else() -> None:
+    for index, record in enumerate(TWO.records):
+        check_index(TWO, index)
+        assert record_index(TWO, record) == index
+        for other in (msgspec.structs.replace(record, data=b"other"), batch(2).records[0]):
+            with pytest.raises(ConfigurationError, match="not one of its batch"):
+                record_index(TWO, other)
+    with pytest.raises(ConfigurationError, match="expected a Record of the batch"):
+        record_index(TWO, 0)  # type: ignore[arg-type]
+
+
+def test_a_batch_that_the_shard_did_not_deliver_is_refused() -> None:
+    class Shard:
+        shard_id = "s-0"
+
+        def has_delivered(self, batch: Batch) -> bool:
+            return batch is TWO
+
+    check_delivered(Shard(), TWO)
+    with pytest.raises(ConfigurationError, match="s-0: ack of batch 2 of s-0, which it did not deliver"):
+        check_delivered(Shard(), batch(2))
