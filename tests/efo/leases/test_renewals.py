@@ -103,7 +103,7 @@ async def test_a_renewal_in_doubt_is_resolved_once_and_not_repeated_meanwhile(au
 
 async def test_progress_that_is_due_before_the_renewal_is_saved_with_a_renewal_of_its_own(autojump_clock) -> None:
     lease = Noted(OFTEN_SAVED, renew_at=20.0)
-    lease.progress_at = 4.0
+    lease.progress_at = 5.0
     async with renewing(OFTEN_SAVED, lease):
         await trio.sleep(11)
         lease.progress_at = 12.0
@@ -111,12 +111,24 @@ async def test_progress_that_is_due_before_the_renewal_is_saved_with_a_renewal_o
     assert lease.renewed == [5.0, 15.0]  # looked at after each checkpoint interval
 
 
-async def test_progress_waits_for_the_renewal_if_that_comes_as_often(autojump_clock) -> None:
-    lease = Noted(RARELY_SAVED, renew_at=4.0)
+@pytest.mark.parametrize(
+    ("timing", "renew_at"), [(RARELY_SAVED, 4.0), (LeaseTiming(failover_seconds=60.0, checkpoint_seconds=20.0), 27.0)]
+)
+async def test_progress_waits_for_the_renewal_if_that_comes_as_often(timing, renew_at, autojump_clock) -> None:
+    lease = Noted(timing, renew_at=renew_at)
     lease.progress_at = 0.5
-    async with renewing(RARELY_SAVED, lease):
-        await trio.sleep(5)
-    assert lease.renewed == [4.0]
+    async with renewing(timing, lease):
+        await trio.sleep(renew_at + 1)
+    assert lease.renewed == [renew_at]
+
+
+async def test_a_lease_that_is_due_before_the_task_runs_is_renewed(autojump_clock) -> None:
+    lease = Noted(RARELY_SAVED, renew_at=1.0)
+    task = Renewals({"0": lease}, RARELY_SAVED)
+    task.due(lease)
+    with trio.move_on_after(2):
+        await task.run()
+    assert lease.renewed == [1.0]
 
 
 async def test_progress_of_many_leases_is_looked_at_a_few_times_for_each_interval_at_most(autojump_clock) -> None:
