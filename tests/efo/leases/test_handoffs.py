@@ -3,6 +3,7 @@
 import pytest
 import trio
 
+from efo.errors import LeaseStoreUnavailableError
 from efo.events import LeaseStoreCalled, ignore_events
 from efo.leases.handoffs import DueHandoffs, Handoffs
 from efo.leases.stores.memory import MemoryLeaseStore
@@ -196,6 +197,29 @@ async def test_a_request_is_withdrawn_once() -> None:
     assert list(await store.list()) == [taken]
 
 
+async def test_a_request_that_may_have_taken_place_is_waited_for_though_its_error_is_raised() -> None:
+    class Store(MemoryLeaseStore):
+        async def request_handoff(self, _lease: Lease, _owner: str) -> Lease:
+            raise LeaseStoreUnavailableError("no response")
+
+    handoffs = Handoffs(Store(), "bob", 30.0, ignore_events)
+    with pytest.raises(LeaseStoreUnavailableError):
+        await handoffs.request(Lease("s0", Checkpoint.TRIM_HORIZON, owner="ann"))
+    assert handoffs.is_waiting
+
+
+async def test_a_request_that_the_table_does_not_show_is_remembered_until_its_timeout(autojump_clock) -> None:
+    store = MemoryLeaseStore()
+    await store.create(Lease("s0", Checkpoint.TRIM_HORIZON, owner="ann", counter=5))
+    stale = await store.list()
+    handoffs = Handoffs(store, "bob", 30.0, ignore_events)
+    await handoffs.request(stale[0])
+    for seconds, is_waiting in ((29, True), (1, False)):
+        await trio.sleep(seconds)
+        assert handoffs.observe(stale, ()) == DueHandoffs()
+        assert handoffs.is_waiting == is_waiting
+
+
 @pytest.mark.parametrize("stops", [False, True], ids=["running", "stopping"])
 async def test_a_lease_released_for_a_worker_and_requested_by_another_is_passed_on(stops) -> None:
     """Otherwise the lease has no reader until it expires: bob has not started, and eve waits for bob."""
@@ -213,6 +237,7 @@ async def test_a_lease_released_for_a_worker_and_requested_by_another_is_passed_
         assert (due.handed_over, due.overdue, [row.key for row in due.requested]) == ((), (), ["s0"])
         await bob.pass_on(due.requested[0])
         assert bob.observe(await store.list(), ()) == DueHandoffs()
+    assert not bob.is_waiting
     rows = await store.list()
     assert [(row.owner, row.checkpoint_owner) for row in rows] == [("eve", None)]
     assert eve.observe(rows, ()).handed_over == tuple(rows)
