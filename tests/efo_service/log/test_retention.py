@@ -26,6 +26,20 @@ def test_old_segments_expire() -> None:
     assert plan.held_back == 0
 
 
+def test_a_segment_expires_after_its_time_and_not_at_it() -> None:
+    for now, expired in ((11.0, []), (11.001, [(0, 0)])):
+        plan = plan_retention(candidates(1.0), 100, RetentionRules(seconds=10), {0: None}, now)
+        assert expired_bases(plan) == expired
+
+
+def test_what_is_held_back_is_told_by_reader() -> None:
+    """A reader of which nothing is known of a partition has read none of it."""
+    both = [*candidates(1.0, 2.0), Candidate(1, SizedSegment(Segment(0, 1, 0, Path()), 7), 1.0)]
+    plan = plan_retention(both, 300, RetentionRules(seconds=1), {0: 0, 1: 0}, now=99.0)
+    readers = {"ahead": {0: 20, 1: 1}, "within": {0: 19, 1: 1}, "behind": {0: 9, 1: 1}, "new": {}}
+    assert plan.held_by(readers) == {"within": 100, "behind": 200, "new": 207}
+
+
 def test_above_the_size_limit_the_oldest_segments_of_all_partitions_expire() -> None:
     both = candidates(1.0, 4.0) + candidates(2.0, 3.0, partition=1)
     plan = plan_retention(both, 500, RetentionRules(size=200), {0: None, 1: None}, now=99.0)
