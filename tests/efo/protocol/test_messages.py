@@ -133,8 +133,9 @@ class TestEvents:
 
     @pytest.mark.parametrize("number", ["0", "7", "42", "9" * MAX_SEQUENCE_DIGITS])
     def test_a_sequence_number_may_have_one_digit_or_the_most(self, number):
-        message = event(Records=[record(SequenceNumber=number)], **CONTINUATION)
-        assert parse_message(message).records[0].sequence_number == number
+        for count in (1, 2):
+            message = event(Records=[record(SequenceNumber=number)] * count, **CONTINUATION)
+            assert [one.sequence_number for one in parse_message(message).records] == [number] * count
 
 
 @pytest.mark.parametrize(
@@ -144,6 +145,8 @@ class TestEvents:
         ({"ChildShards": []}, "neither"),
         ({**CONTINUATION, **CHILDREN}, "a continuation and child shards"),
         ({"ChildShards": [CHILD, {**CHILD, "ParentShards": []}]}, "no parents"),
+        ({"ChildShards": [{**CHILD, "ShardId": "a/b"}]}, "or of its parent, is none"),
+        ({"ChildShards": [{**CHILD, "ParentShards": ["shardId-0", "a/b"]}]}, "or of its parent, is none"),
         ({"ContinuationSequenceNumber": ""}, "not a sequence number"),
         ({"ContinuationSequenceNumber": "LATEST"}, "not a sequence number"),
         ({"ContinuationSequenceNumber": "-1"}, "not a sequence number"),
