@@ -469,8 +469,11 @@ class Consumer:
 
     async def _give_back(self, held: HeldLease, _reader: ShardReader | None = None) -> None:
         """Release a lease. If the store cannot be reached, stop renewing the lease, so that it expires."""
-        with trio.move_on_after(LAST_SAVE_TIMEOUT, shield=True), suppress(LeaseError):
-            await held.release()
+        with trio.move_on_after(LAST_SAVE_TIMEOUT, shield=True):
+            # The save at the end of the task may have been given up, and the store may be back since.
+            for write in (held.save, held.release):
+                with suppress(LeaseError):
+                    await write()
         held.mark_lost("released")
         self._started.discard(held.lease.key)
 

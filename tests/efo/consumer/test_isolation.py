@@ -11,9 +11,11 @@ import trio
 import efo
 from efo import events
 from efo.consumer.shard_stream import ShardStream
+from efo.consumer.shard_task import LAST_SAVE_TIMEOUT
 from efo.errors import AccessDeniedError, IsolateShardError, KmsError, LeaseStoreUnavailableError
+from efo.leases.row_store import Change
 from efo.leases.stores.memory import MemoryLeaseStore
-from efo.model import Lease
+from efo.model import Lease, checkpoint_of
 from efo.settings import ConsumerSettings
 from efo.testing import FakeKinesis
 from efo.testing.faults.kinds import Refuse, TcpCut
@@ -168,6 +170,43 @@ async def test_the_lease_of_an_isolated_shard_expires_if_the_store_cannot_releas
                 assert [lease.owner for lease in await store.list()] == ["b"]
                 b.drain()
                 a.drain()
+
+
+async def test_what_was_acked_is_saved_before_the_release_though_the_store_was_slow_at_the_end_of_the_task(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    class SlowRenewal(MemoryLeaseStore):
+        def __init__(self) -> None:
+            super().__init__()
+            self.is_slow, self.hangs = False, trio.Event()
+
+        async def _write(self, key: str, change: Change) -> Lease:
+            if self.is_slow:
+                self.is_slow = False
+                self.hangs.set()
+                await trio.sleep(1.5 * LAST_SAVE_TIMEOUT)
+            return await super()._write(key, change)
+
+    store = SlowRenewal()
+
+    async def isolate(shard: ShardStream) -> None:
+        batch = await anext(shard)
+        store.is_slow = True
+        await store.hangs.wait()
+        shard.ack(batch)
+        raise IsolateShardError("no", cooldown=1000)
+
+    async with FakeKinesis() as fake, trio.open_nursery() as nursery:
+        fake.create_stream(STREAM)
+        fake.put(STREAM, "k", b"1")
+        async with open_worker(fake.kinesis(STREAM), store) as consumer:
+            nursery.start_soon(consumer.run, isolate)
+            await store.hangs.wait()
+            await trio.sleep(2 * LAST_SAVE_TIMEOUT)
+            (lease,) = await store.list()
+            (record,) = fake.records(STREAM)[lease.key]
+            assert (lease.owner, lease.checkpoint) == (None, checkpoint_of(record))
+            consumer.drain()
 
 
 async def test_a_lease_is_released_although_the_run_is_cancelled_meanwhile(
