@@ -1,8 +1,9 @@
 //! The MD5 of several messages: together, if the processor makes that worth it.
 
-use efo_parser::md5::{LANES, digest, digests};
+use efo_parser::md5::{LANES, digest};
 
 /// Of fewer messages, hashing them together takes longer than one by one.
+#[cfg(target_arch = "x86_64")]
 const WORTH: usize = 5;
 
 /// Returns the digest of each message.
@@ -40,9 +41,9 @@ fn together(_group: &[&[u8]]) -> Option<[[u8; 16]; LANES]> {
     None
 }
 
-/// `digests`, compiled for processors with AVX2.
+/// `efo_parser::md5::digests`, compiled for processors with AVX2.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 fn by_avx2(messages: [&[u8]; LANES]) -> [[u8; 16]; LANES] {
-    digests(messages)
+    efo_parser::md5::digests(messages)
 }
