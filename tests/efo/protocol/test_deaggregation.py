@@ -160,10 +160,10 @@ class TestFormat:
         shard = HashKeyRange("0", str(hash_key("k") - 1))
         assert deaggregate(aggregate_record(body), shard, AggregateMode.FILTER).filtered == 1
 
-    def test_partition_keys_of_256_characters_and_unused_longer_ones_are_valid(self):
+    def test_partition_keys_of_1_and_of_256_characters_and_unused_others_are_valid(self):
         longest = "\N{GRINNING FACE}" * 256
-        body = proto(keys=[longest, "", "x" * 257], records=[X])
-        assert entries_of(deaggregate(aggregate_record(body))) == [(longest, b"x", None)]
+        body = proto(keys=[longest, "", "x" * 257, "s"], records=[X, {**X, "partition_key_index": 3}])
+        assert entries_of(deaggregate(aggregate_record(body))) == [(longest, b"x", None), ("s", b"x", None)]
 
     def test_user_records_of_one_key_share_its_text(self):
         users = deaggregate(outer(aggregate([AggregateEntry("key", b"%d" % n) for n in range(3)]))).records

@@ -215,6 +215,107 @@ class TestData:
         assert list(splitter.receive_data(data)) == [Data(1, b"1")]
 
 
+class TestOnlyData:
+    WHOLE = frame(DATA, b"content", stream_id=1)
+
+    @pytest.mark.parametrize("size", [0, 1, 16_384])
+    @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+    def test_the_whole_of_one_frame_of_a_known_stream_is_its_content(self, size, kind):
+        content = b"x" * size
+        splitter = FrameSplitter(KNOWN)
+        assert splitter.only_data(kind(frame(DATA, content, stream_id=3))) == Data(3, content)
+        assert splitter.partial == b""
+
+    @pytest.mark.parametrize(
+        "data",
+        [
+            b"",
+            WHOLE[:8],
+            WHOLE[:-1],
+            WHOLE + b"x",
+            b"\1" + WHOLE[1:],  # longer by 64 KiB than what is here
+            WHOLE + frame(DATA, b"content", stream_id=1),
+            frame(DATA, bytes(16_385), stream_id=1),
+            frame(DATA, b"content", stream_id=5),
+            frame(DATA, b"content", stream_id=1, flags=END_STREAM),
+            frame(DATA, b"content", stream_id=1, flags=PADDED),
+            frame(PING, bytes(8)),
+            frame(HEADERS, b"content", stream_id=1),
+            goaway(5),
+        ],
+    )
+    def test_anything_else_changes_nothing(self, data):
+        splitter = FrameSplitter(KNOWN)
+        assert splitter.only_data(data) is None
+        assert list(splitter.receive_data(self.WHOLE)) == [Data(1, b"content")]
+
+    @pytest.mark.parametrize("before", [WHOLE[:3], frame(PING, bytes(8))[:-1], frame(HEADERS, b"h", stream_id=3)])
+    def test_it_is_something_else_within_another_frame_or_a_header_block(self, before):
+        splitter = FrameSplitter(KNOWN)
+        list(splitter.receive_data(before))
+        assert splitter.only_data(self.WHOLE) is None
+
+
+class FakeStep:
+    """A native step that has one answer. `asked`: the arguments of each call."""
+
+    def __init__(self, answer):
+        self.answer, self.asked = answer, []
+
+    def split_data(self, *arguments):
+        self.asked.append(arguments)
+        return self.answer
+
+
+class TestDataAlone:
+    """What the connection does with what a native step has split. A frame of one byte of content has ten bytes."""
+
+    SPLIT = [(1, 2, [b"a", b"b"])]
+    WIRE = frame(DATA, b"a", stream_id=1) + frame(DATA, b"b", stream_id=1)
+
+    def test_the_start_of_a_frame_after_the_others_is_kept_for_the_next_call(self):
+        step = FakeStep((self.SPLIT, 4, False))
+        splitter = FrameSplitter(KNOWN, step)
+        assert splitter.data_alone(b"before" + self.WIRE + b"rest", 6, 7) == (self.SPLIT, 30)
+        assert splitter.partial == b"rest"
+        splitter.data_alone(self.WIRE, 0, 8)
+        assert step.asked == [
+            (b"before" + self.WIRE + b"rest", 6, b"", KNOWN, MAX_JOINED, 7),
+            (self.WIRE, 0, b"rest", KNOWN, MAX_JOINED, 8),
+        ]
+
+    def test_frames_beyond_the_limit_are_left_for_the_next_call(self):
+        splitter = FrameSplitter(KNOWN, FakeStep((self.SPLIT, 10, True)))
+        assert splitter.data_alone(self.WIRE, 0, 1) == (self.SPLIT, 10)
+        assert splitter.partial == b""
+
+    def test_a_read_without_a_partial_frame_at_its_end_is_split_to_its_end(self):
+        splitter = FrameSplitter(KNOWN, FakeStep((self.SPLIT, 0, False)))
+        assert splitter.data_alone(self.WIRE, 0, 9) == (self.SPLIT, 20)
+        assert splitter.partial == b""
+
+    def test_what_the_step_does_not_split_changes_nothing(self):
+        splitter = FrameSplitter(KNOWN, FakeStep(None))
+        list(splitter.receive_data(self.WIRE[:4]))
+        assert splitter.data_alone(self.WIRE[4:], 0, 9) is None
+        assert splitter.partial == self.WIRE[:4]
+
+    @pytest.mark.parametrize(
+        ("before", "data"),
+        [
+            (b"", bytearray(WIRE)),
+            (frame(PING, bytes(8))[:-1], WIRE),  # the rest of another frame has not arrived
+            (frame(HEADERS, b"h", stream_id=3), WIRE),  # a header block goes on
+        ],
+    )
+    def test_the_step_is_not_asked_where_the_bytes_are_not_data_alone(self, before, data):
+        step = FakeStep((self.SPLIT, 0, False))
+        splitter = FrameSplitter(KNOWN, step)
+        list(splitter.receive_data(before))
+        assert splitter.data_alone(data, 0, 9) is None
+        assert step.asked == []
+
+
 frames = st.one_of(
     st.builds(
         frame,

@@ -24,13 +24,17 @@ from efo.protocol.service_errors import service_error
         ("InternalError", None, errors.InternalFailureError, True),
         ("InternalFailureException", None, errors.InternalFailureError, True),
         ("ServiceUnavailable", 503, errors.InternalFailureError, True),
-        ("NeverSeenBefore", 502, errors.InternalFailureError, True),
+        ("NeverSeenBefore", 500, errors.InternalFailureError, True),
+        ("NeverSeenBefore", 499, errors.ServiceError, False),
+        ("NeverSeenBefore", None, errors.InternalFailureError, True),
         ("AccessDeniedException", 400, errors.AccessDeniedError, False),
         ("InvalidSignatureException", 403, errors.RejectedCredentialsError, False),
         ("KMSDisabledException", None, errors.KmsError, False),
         ("KMSOptInRequired", None, errors.KmsError, False),
         ("InvalidArgumentException", 400, errors.ServiceError, False),
         ("ValidationException", 400, errors.ServiceError, False),
+        ("ValidationException", None, errors.ServiceError, False),
+        ("ValidationException", 500, errors.InternalFailureError, True),
     ],
 )
 def test_each_error_code_has_its_class(code, status, kind, retryable):
