@@ -1,12 +1,14 @@
 """KPL aggregates: round trips, and interoperability with AWS's Python library."""
 
 import base64
+from hashlib import md5
 
 import pytest
 from aws_kinesis_agg import aggregator, deaggregator, messages_pb2
 from hypothesis import example, given, strategies as st
 
 from efo.model import MAX_HASH_KEY, HashKeyRange, Record
+from efo.protocol import aggregation, deaggregation
 from efo.protocol.aggregation import (
     MAGIC,
     AggregateEntry,
@@ -139,7 +141,10 @@ class TestShardFilter:
         ],
     )
     def test_no_hash_key_is_needed_where_the_shard_keeps_all(self, shard, mode, keeps_all):
-        assert HashRangeFilter(shard, mode).keeps_all is keeps_all
+        shard_filter = HashRangeFilter(shard, mode)
+        assert shard_filter.keeps_all is keeps_all
+        bounds = None if keeps_all else (int(shard.starting_hash_key), int(shard.ending_hash_key))
+        assert shard_filter.kept == (bounds and tuple(bound.to_bytes(16) for bound in bounds))
 
     @pytest.mark.parametrize(
         ("ancestor", "keeps_all"),
@@ -157,3 +162,17 @@ class TestShardFilter:
         digests = [digest_of(b"", str(number)) for number in numbers]
         expected = any(all(number in ancestor for number in numbers) for ancestor in ancestors)
         assert shard_filter.is_put_again(min(digests), max(digests)) is expected
+
+
+def test_md5_is_never_used_for_security_since_some_hosts_refuse_that(monkeypatch):
+    """As hosts in FIPS mode do."""
+
+    def refusing_md5(data, *, usedforsecurity=True):
+        assert not usedforsecurity
+        return md5(data, usedforsecurity=False)
+
+    monkeypatch.setattr(aggregation, "md5", refusing_md5)
+    monkeypatch.setattr(deaggregation, "md5", refusing_md5)
+    entries = [AggregateEntry(key, b"x") for key in "kl"]
+    shard = HashKeyRange(str(hash_key("k")), str(hash_key("k")))
+    assert entries_of(deaggregate(outer(aggregate(entries)), shard, AggregateMode.FILTER)) == entries[:1]
