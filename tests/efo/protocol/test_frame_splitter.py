@@ -270,7 +270,7 @@ class FakeStep:
 class TestDataAlone:
     """What the connection does with what a native step has split. A frame of one byte of content has ten bytes."""
 
-    SPLIT = [(1, 2, [b"a", b"b"])]
+    SPLIT = ((1, 2, [b"a", b"b"]),)
     WIRE = frame(DATA, b"a", stream_id=1) + frame(DATA, b"b", stream_id=1)
 
     def test_the_start_of_a_frame_after_the_others_is_kept_for_the_next_call(self):
