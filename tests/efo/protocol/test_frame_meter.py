@@ -49,6 +49,13 @@ class TestSteps:
         found = steps(meter, one * 1000)
         assert found == [one * MAX_STEP] * 3 + [one * (1000 - 3 * MAX_STEP)]
 
+    def test_a_step_ends_with_the_frame_that_makes_it_full_however_much_of_that_is_here(self, meter):
+        one, last = frame(DATA, b"x"), frame(DATA, bytes(100))
+        whole = one * (MAX_STEP - 1) + last
+        assert steps(meter, whole) == [whole]
+        assert steps(meter, whole[:-1]) == [whole[:-1]]
+        assert steps(meter, whole[-1:] + one * MAX_STEP + b"x") == [whole[-1:] + one * MAX_STEP, b"x"]
+
     @pytest.mark.parametrize("cut", range(31))
     def test_what_passed_elsewhere_changes_nothing_of_what_comes_after_it(self, cut):
         whole, partial, later = frame(DATA, b"x" * 5), frame(DATA, b"x" * 21), [frame(PING, bytes(8))] * LIMITS[PING]
@@ -110,11 +117,26 @@ class TestLimits:
     def test_data_with_content_has_no_limit_since_windows_bound_it(self, meter):
         steps(meter, frame(DATA, b"x") * 20_000 + frame(DATA, flags=END_STREAM) * 20_000)
 
-    def test_a_frame_that_arrives_byte_by_byte_counts_once(self, meter):
-        for byte in frame(PING, bytes(8)) * LIMITS[PING]:
+    @pytest.mark.parametrize(
+        ("one", "name"),
+        [
+            (frame(PING, bytes(8)), "PING"),
+            (frame(PING, bytes(8), flags=END_STREAM), "PING"),  # of a PING, this flag is an acknowledgement
+            (frame(SETTINGS), "SETTINGS"),
+        ],
+    )
+    def test_a_frame_that_arrives_byte_by_byte_counts_once(self, meter, one, name):
+        for byte in one * LIMITS[one[3]]:
             steps(meter, bytes([byte]))
-        with pytest.raises(TransportError, match="PING"):
-            steps(meter, frame(PING))
+        with pytest.raises(TransportError, match=name):
+            steps(meter, one)
+
+    def test_frames_of_data_whose_headers_arrive_in_parts_count_if_they_are_empty(self, meter):
+        content, ending, empty = frame(DATA, b"x" * 300), frame(DATA, flags=END_STREAM), frame(DATA)
+        for one, counted in ((content, {}), (ending, {}), (empty, {DATA: 1})):
+            steps(meter, one[:8])
+            steps(meter, one[8:])
+            assert meter._counts == counted
 
     def test_settings_are_limited_in_a_frame_and_in_all(self, meter):
         most = frame(SETTINGS, bytes(6 * MAX_SETTINGS))
@@ -122,8 +144,10 @@ class TestLimits:
             steps(FrameMeter("p"), frame(SETTINGS, bytes(6 * (MAX_SETTINGS + 1))))
         for second in range(MAX_SETTINGS_IN_ALL // MAX_SETTINGS):
             steps(meter, most, now=float(second))
-        with pytest.raises(TransportError, match="in all"):
-            steps(meter, most, now=100.0)
+        rest = MAX_SETTINGS_IN_ALL % MAX_SETTINGS
+        steps(meter, frame(SETTINGS, bytes(6 * rest + 5)), now=50.0)  # a part of a setting is none
+        with pytest.raises(TransportError, match=f"1 settings in a frame and {MAX_SETTINGS_IN_ALL + 1} in all"):
+            steps(meter, frame(SETTINGS, bytes(6)), now=100.0)
 
     def test_a_header_block_is_limited_over_its_frames(self, meter):
         piece = bytes(MAX_HEADER_BLOCK // 4)
@@ -131,6 +155,10 @@ class TestLimits:
             steps(meter, frame(HEADERS, piece) + frame(CONTINUATION, piece) * 3)
         with pytest.raises(TransportError, match="header block"):
             steps(meter, frame(CONTINUATION, b"x"))
+
+
+def test_the_limits_of_what_frames_hold() -> None:
+    assert (MAX_HEADER_BLOCK, MAX_SETTINGS, MAX_SETTINGS_IN_ALL) == (65_536, 64, 1000)
 
 
 def test_the_page_tells_the_limits() -> None:
