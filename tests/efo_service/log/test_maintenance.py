@@ -15,6 +15,7 @@ from efo_service.log.compaction import COMPACTED_BYTES, FAN_IN, KIB, MIB, compac
 from efo_service.log.disk import DiskFiles
 from efo_service.log.maintenance import LogMaintenance
 from efo_service.log.partition_writer import open_partition
+from efo_service.log.reader_offsets import commit_reader
 from efo_service.log.retention import RetentionRules
 from efo_service.log.segments import all_segments, list_segments, read_segment
 from efo_service.relay.errors import LogOwnerError, SegmentCorruptError, SegmentGoneError, SinkFullError
@@ -375,3 +376,25 @@ def test_a_report_says_whether_the_log_has_changed(root, grow) -> None:
     assert maintain(root).has_changed_log  # compacted
     grow(1)
     assert maintain(root, seconds=1.0).has_changed_log  # expired
+
+
+def test_a_report_tells_the_sizes_and_the_lags_of_all_partitions(root, grow) -> None:
+    grow(3)
+    grow(2, "other")
+    for name, offsets in (("slow", {0: 2, 1: 2}), ("new", {}), ("done", {0: 6, 1: 4}), ("ahead", {0: 9, 1: 3})):
+        commit_reader(DiskFiles(root), "t", name, offsets, 5.0)
+    sizes = [[segment.path.stat().st_size for segment in list_segments(root / "t" / number)] for number in ("0", "1")]
+    report = maintain(root)
+    assert (report.parts, report.compacted, report.expired, report.freed, report.held_back) == (0, 0, 0, 0, 0)
+    assert (report.size, report.segments, report.oldest_commit) == (sum(map(sum, sizes)), 5, 0.0)
+    assert report.lags == {"slow": 6, "new": 10, "done": 0, "ahead": 1}
+    assert report.committed == dict.fromkeys(("slow", "new", "done", "ahead"), 5.0)
+    assert not report.has_changed_log
+    (root / "t" / "readers" / "new.json").unlink()
+    report = maintain(root, seconds=1.0)
+    freed = sizes[0][0] + sizes[1][0]
+    assert (report.expired, report.freed, report.size) == (2, freed, sum(map(sum, sizes)) - freed)
+    assert (report.segments, report.held_by) == (3, {"slow": sizes[0][1]})
+    assert report.held_back == sizes[0][1]
+    assert report.has_changed_log
+    assert (maintain(root).oldest_commit, maintain(root).lags["slow"]) == (1.0, 6)

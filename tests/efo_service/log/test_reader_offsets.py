@@ -5,7 +5,7 @@ import pytest
 from efo.errors import ConfigurationError
 from efo_service.log.catalog import allocate_partition
 from efo_service.log.disk import DiskFiles
-from efo_service.log.reader_offsets import ReaderCommit, commit_reader, floor
+from efo_service.log.reader_offsets import ReaderCommit, commit_reader, floor, read_readers, remove_reader
 
 
 @pytest.fixture
@@ -40,3 +40,31 @@ def test_the_file_of_a_reader_is_as_private_as_the_topic(root, mode) -> None:
     directory = root / "t" / "readers"
     assert stat.S_IMODE(directory.stat().st_mode) == mode
     assert stat.S_IMODE((directory / "r.json").stat().st_mode) == mode & 0o660
+
+
+def test_readers_are_listed_by_name_as_they_committed_and_forgotten_once(root) -> None:
+    files = DiskFiles(root)
+    assert read_readers(files, "t") == []
+    commit_reader(files, "t", "z", {1: 2, 0: 5}, 1.5)
+    commit_reader(files, "t", "a" * 128, {}, 0.0)
+    assert read_readers(files, "t") == [ReaderCommit("a" * 128, {}, 0.0), ReaderCommit("z", {0: 5, 1: 2}, 1.5)]
+    assert [remove_reader(files, "t", "z") for _ in range(2)] == [True, False]
+    assert [reader.name for reader in read_readers(files, "t")] == ["a" * 128]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "{}",
+        "[]",
+        '{"format": 2, "offsets": {"0": 5}, "committed_at": 1.5}',
+        '{"format": 1, "offsets": {"0": -5}, "committed_at": 1.5}',
+        '{"format": 1, "offsets": [5], "committed_at": 1.5}',
+        '{"format": 1, "offsets": {"0": 5}, "committed_at": "soon"}',
+        '{"format": 1, "offsets": {"0": 5}}',
+    ],
+)
+def test_a_reader_whose_file_is_invalid_has_read_nothing(root, content) -> None:
+    commit_reader(DiskFiles(root), "t", "r", {0: 5}, 1.5)
+    (root / "t" / "readers" / "r.json").write_text(content)
+    assert read_readers(DiskFiles(root), "t") == [ReaderCommit("r", {}, None)]

@@ -17,6 +17,7 @@ from efo_service.log.files import LogFiles
 from efo_service.log.maintenance import LogMaintenance
 from efo_service.log.objects.files import ObjectFiles
 from efo_service.log.partition_writer import open_partition
+from efo_service.log.reading import BATCH_BYTES, BATCH_ROWS, Selection, first_offset, plan, read, sized
 from efo_service.log.retention import RetentionRules
 from efo_service.relay.errors import SegmentMissingError, TopicNotFoundError
 from tests.efo_service.log.objects.logs import SHARD, STREAM, TOPIC, Log, make_records
@@ -226,3 +227,101 @@ def test_an_empty_topic_has_a_schema(log) -> None:
     assert efo.read_log(log.path, TOPIC, start=2, columns=["offset"]).read_all().schema == pa.schema(
         [("offset", pa.int64())]
     )
+
+
+# --- gaps and sizes ---
+
+
+@pytest.fixture
+def files(tmp_path) -> DiskFiles:
+    """A log with four segments of two records each."""
+    OnDisk(tmp_path).append(4)
+    return DiskFiles(tmp_path / "log")
+
+
+def read_with_gaps(files: DiskFiles, **selection) -> tuple[list[int], list[str]]:
+    """Return the offsets that are read, and what is told of the gaps, without the directory."""
+    told: list[str] = []
+    batches = read(*plan(files, TOPIC, Selection(**selection), told.append), told.append)
+    found = [offset for batch in batches for offset in batch.column("offset").to_pylist()]
+    return found, [one.removeprefix(f"{files.root}/{TOPIC}/") for one in told]
+
+
+@pytest.mark.parametrize(
+    ("lost", "selection", "expected", "gaps"),
+    [
+        ([], {}, [0, 1, 2, 3, 4, 5, 6, 7], []),
+        ([], {"start": 3, "end": 5}, [3, 4], []),
+        ([1], {}, [0, 1, 4, 5, 6, 7], ["0: the offsets 2 to 3 are missing"]),
+        ([1], {"start": 3, "end": 6}, [4, 5], ["0: the offsets 3 to 3 are missing"]),
+        ([1, 2], {"end": 5}, [0, 1], ["0: the offsets 2 to 4 are missing"]),
+        ([0], {"start": 0, "end": 4}, [2, 3], ["0: the offsets 0 to 1 are missing"]),
+        ([1], {"start": 4}, [4, 5, 6, 7], []),
+    ],
+)
+def test_each_gap_is_told_with_its_offsets(files, lost, selection, expected, gaps) -> None:
+    segments = sorted((files.root / TOPIC / "0").glob("*.arrow"))
+    for index in lost:
+        segments[index].unlink()
+    assert read_with_gaps(files, **selection) == (expected, gaps)
+
+
+def test_a_partition_that_was_emptied_is_told_once(files) -> None:
+    for segment in (files.root / TOPIC / "0").glob("*.arrow"):
+        segment.unlink()
+    found, (told,) = read_with_gaps(files)
+    assert (found, "has no segment, but records were committed to it" in told) == ([], True)
+
+
+class Times:
+    """A partition with the arrival times of two segments, in microseconds."""
+
+    def timestamps(self):
+        for base, times in ((10, [1000, 3000, 2000]), (13, [4000, 4001])):
+            yield base, pa.array(times, pa.timestamp("us", tz="UTC"))
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "offset"), [(0, 10), (1, 10), (2, 11), (3, 11), (4, 13), (5, None), (2**63, None)]
+)
+def test_the_first_record_of_a_time_is_the_oldest_that_arrived_then_or_later(milliseconds, offset) -> None:
+    assert first_offset(Times(), milliseconds) == offset  # type: ignore[arg-type] - all that it needs
+
+
+def batches(*rows: int) -> list[pa.RecordBatch]:
+    """Return batches of so many rows of eight bytes, numbered from 0."""
+    starts = [sum(rows[:index]) for index in range(len(rows))]
+    return [
+        pa.record_batch({"n": pa.array(range(start, start + count), pa.int64())})
+        for start, count in zip(starts, rows, strict=True)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rows", "sizes"),
+    [
+        ([], []),
+        ([0, 0], []),
+        ([5], [5]),
+        ([2, 3], [5]),
+        ([2, 4], [2, 4]),
+        ([3, 3, 2, 1], [3, 5, 1]),
+        ([12], [5, 5, 2]),
+        ([1, 12, 1], [1, 5, 5, 3]),
+    ],
+)
+def test_batches_are_merged_and_split_to_at_most_so_many_rows(monkeypatch, rows, sizes) -> None:
+    monkeypatch.setattr("efo_service.log.reading.BATCH_ROWS", 5)
+    found = list(sized(batches(*rows)))
+    assert [batch.num_rows for batch in found] == sizes
+    assert [number for batch in found for number in batch.column("n").to_pylist()] == list(range(sum(rows)))
+
+
+@pytest.mark.parametrize(("rows", "sizes"), [([2, 3], [5]), ([2, 4], [2, 4]), ([6], [6]), ([4, 2, 3], [4, 5])])
+def test_batches_are_merged_to_at_most_so_many_bytes(monkeypatch, rows, sizes) -> None:
+    monkeypatch.setattr("efo_service.log.reading.BATCH_BYTES", 5 * 8)
+    assert [batch.num_rows for batch in sized(batches(*rows))] == sizes
+
+
+def test_the_largest_batches_are_what_spark_is_fast_with() -> None:
+    assert (BATCH_ROWS, BATCH_BYTES) == (16_384, 16_777_216)
