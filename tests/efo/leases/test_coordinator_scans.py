@@ -207,6 +207,42 @@ async def test_a_worker_that_stops_acquiring_withdraws_its_requests_at_once(auto
     assert {(row.owner, row.checkpoint_owner) for row in (await fleet.rows()).values()} == {("ann", None)}
 
 
+async def test_a_worker_waits_no_longer_for_a_lease_that_another_one_took_before_it(autojump_clock, fleet):
+    planned = []
+
+    class Racy(MemoryLeaseStore):
+        async def take(self, lease, owner):
+            if owner == "bob":
+                await super().take(lease, "cid")
+            return await super().take(lease, owner)
+
+    def noting(view):
+        planned.append(trio.current_time())
+        return balanced_assignment(view)
+
+    fleet.store = Racy()
+    await fleet.create(2)
+    ann = fleet.start("ann")
+    await trio.sleep(1)
+    bob = fleet.start("bob", assignment=noting)
+    await trio.sleep(5)
+    assert (len(ann.keys), bob.keys, len(bob.store.times("take"))) == (1, set(), 1)
+    assert planned[-1] < 3  # all leases are settled
+
+
+async def test_a_lease_that_is_released_is_listed_so_before_the_next_scan(autojump_clock, fleet):
+    await fleet.create(1)
+    ann = fleet.start("ann", scan_interval=5.0)
+    await trio.sleep(1)
+    await ann.coordinator.held["s0"].release()
+    assert ann.coordinator.leases["s0"] == (await fleet.rows())["s0"]
+    assert ann.coordinator.leases["s0"].owner is None
+
+
+def test_a_short_failover_time_is_one():
+    assert not LeaseCoordinator(MemoryLeaseStore(), "ann", failover_seconds=0.5).held
+
+
 async def test_an_overdue_lease_is_taken_by_force_after_the_hand_off_and_the_failover_time(autojump_clock, fleet):
     await fleet.create(2)
     ann = fleet.start("ann", release_delay=None)

@@ -8,7 +8,7 @@ from efo.events import LeaseStoreCalled
 from efo.leases.store import LeaseStore
 from efo.leases.stores.memory import MemoryLeaseStore
 from efo.leases.writer import LeaseWriter
-from efo.leases.writes import ReleaseLease, RenewLease, write_each
+from efo.leases.writes import ReleaseLease, RenewLease, TakeLease, write_each
 from efo.model import Checkpoint, Lease
 
 
@@ -271,3 +271,83 @@ async def test_a_batch_with_two_writes_of_a_lease_is_refused_before_any_is_writt
     with pytest.raises(ValueError, match="two writes of one lease"):
         await write_each(store, [RenewLease(lease), ReleaseLease(lease)], lambda *_result: None)
     assert (await store.list())[0] == lease
+
+
+async def test_each_kind_of_write_is_reported_with_its_operation_and_its_duration(autojump_clock, store, events):
+    writer = LeaseWriter(store, 10.0, events.append)
+    store.seconds = 0.5
+    lease, other, *_ = await store.list()
+    lease = await writer.write(RenewLease(lease))
+    lease = await writer.write(RenewLease(lease, Checkpoint("6")))
+    await writer.write(ReleaseLease(lease))
+    await writer.write(TakeLease(other, "bob"))
+    await writer.write(TakeLease(await store.get(other.key), "cid"), "steal")
+    assert events == [
+        LeaseStoreCalled("renew", "s0", 0.5),
+        LeaseStoreCalled("checkpoint", "s0", 0.0),
+        LeaseStoreCalled("release", "s0", 0.0),
+        LeaseStoreCalled("take", "s1", 0.0),
+        LeaseStoreCalled("steal", "s1", 0.0),
+    ]
+
+
+async def test_of_a_batch_each_take_is_reported_by_itself_and_other_writes_together(
+    autojump_clock, store, writer, events
+):
+    store.seconds = 0.5
+    for lease in (await store.list())[:4]:
+        is_taken = lease.key in {"s0", "s1"}
+        writer.put(TakeLease(lease, "bob") if is_taken else RenewLease(lease), lambda _result: None)
+    await trio.sleep(1)
+    assert events == [
+        LeaseStoreCalled("take", "s0", 0.5),
+        LeaseStoreCalled("take", "s1", 0.5),
+        LeaseStoreCalled("renew", "", 0.5, None, 2),
+    ]
+
+
+async def test_a_batch_that_fails_is_reported_with_the_reason_and_each_task_gets_an_error_of_its_own(
+    autojump_clock, store, writer, events
+):
+    store.error = LeaseStoreUnavailableError("down")
+    results = {}
+    await write_all(writer, (await store.list())[:2], results)
+    one, other = results.values()
+    assert (str(one), str(other), one is other) == ("down", "down", False)
+    assert one.__cause__ is other.__cause__ is store.error
+    assert events == [LeaseStoreCalled("renew", "", 0.0, "lease_store_unavailable", 2, "down")]
+
+
+async def test_a_batch_that_is_cancelled_is_reported_as_that_and_its_writes_fail(autojump_clock, store, events):
+    writer, results = LeaseWriter(store, 10.0, events.append), []
+    store.seconds = 3
+    async with trio.open_nursery() as nursery:
+        await nursery.start(writer.run)
+        leases = await store.list()
+        for lease in leases[:2]:
+            writer.put(RenewLease(lease), results.append)
+        await trio.sleep(1)
+        writer.put(RenewLease(leases[2]), results.append)
+        nursery.cancel_scope.cancel()
+    assert sorted(str(error) for error in results) == [
+        "the lease coordinator has ended",
+        "the write was cancelled",
+        "the write was cancelled",
+    ]
+    assert all(error.retryable for error in results)
+    assert events == [LeaseStoreCalled("renew", "", 1.0, "cancelled", 2)]
+
+
+async def test_a_batch_in_which_a_write_hangs_is_given_up_although_others_wait(autojump_clock, store, writer):
+    store.seconds, results = 8, []
+    leases = await store.list()
+    hanging = writer.put(RenewLease(leases[0]), results.append)
+    writer.put(RenewLease(leases[1]), results.append)
+    await trio.sleep(1)
+    writer.withdraw(hanging, hangs=True)
+    await trio.testing.wait_all_tasks_blocked()
+    assert [str(error) for error in results] == ["the lease store did not respond in time"] * 2
+    assert trio.current_time() == 1
+    assert hanging.batch is None
+    writer.withdraw(hanging)  # it has its result
+    assert len(results) == 2
