@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from efo.errors import ConfigurationError
-from efo.leases.opening import make_lease_store, open_lease_store
+from efo.leases.opening import make_lease_store, open_lease_store, relative_file
 from efo.leases.stores.dynamodb.store import DynamoDbLeaseStore
 from efo.leases.stores.memory import MemoryLeaseStore
 from efo.leases.stores.postgres.store import PostgresLeaseStore
@@ -143,8 +143,31 @@ async def test_a_store_for_the_arn_of_a_stream_is_the_store_for_its_name(tmp_pat
         assert [lease.key for lease in await store.list()] == [LEASE.key]
 
 
-@pytest.mark.parametrize("leases", [None, 7, object()])
+@pytest.mark.parametrize("leases", [None, 7, object(), MemoryLeaseStore])
 async def test_anything_else_is_rejected(leases):
     with pytest.raises(ConfigurationError, match="expected a path, a URL"):
         async with open_lease_store(leases, "app", "orders"):
             pass
+
+
+def test_only_a_file_that_was_named_relative_to_the_working_directory_has_another_whole_path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for leases, path in (
+        ("var/leases.sqlite", tmp_path / "var/leases.sqlite"),
+        (tmp_path / "leases.sqlite", None),
+        ("memory:", None),
+    ):
+        assert relative_file(make_lease_store(leases, "app", "orders")) == path
+
+
+def test_an_application_whose_name_is_none_of_a_table_needs_another_one():
+    with pytest.raises(ConfigurationError, match="its lease table would have this name, which AWS refuses"):
+        make_lease_store("dynamodb:", "an app", "orders")
+    for application in ("an app", "ab"):
+        assert make_lease_store("dynamodb:billing", application, "orders")
+    assert make_lease_store("dynamodb:abc", "app", "orders")
+
+
+def test_a_blank_option_of_a_table_is_an_unknown_one_too():
+    with pytest.raises(ConfigurationError, match="dynamodb has no option 'nonsense'"):
+        make_lease_store("dynamodb:billing?region=eu-west-1&nonsense=", "app", "orders")
