@@ -54,6 +54,14 @@ def test_inspect_reports_partitions_and_readers(root, make_records) -> None:
     assert state.readers == (ReaderState("r", 2 + 4, 9.5),)
 
 
+def test_the_lag_of_a_reader_has_no_records_that_have_expired(root) -> None:
+    segments(root)[0].path.unlink()
+    for name, offsets in (("behind", {1: 1}), ("within", {0: 3, 1: 4})):
+        commit_reader(DiskFiles(root), "t", name, offsets, 9.5)
+    state = inspect_topic(DiskFiles(root), "t")
+    assert [(reader.name, reader.lag) for reader in state.readers] == [("behind", 4 + 3), ("within", 3)]
+
+
 def test_inspect_reports_an_empty_partition_and_superseded_segments(root) -> None:
     open_partition(DiskFiles(root), "t", "s", "three", lambda: 0.0).close()
     compact(segments(root)[:2])
