@@ -143,10 +143,11 @@ def test_arrival_times_that_are_cut_off_are_refused_without_the_checksum(write) 
     assert len(places) > refused > 0
 
 
-def test_wrong_offsets_in_the_name_are_detected(write) -> None:
+@pytest.mark.parametrize(("base", "end"), [(10, 13), (1, 4), (0, 4), (0, 2)])
+def test_wrong_offsets_in_the_name_are_detected(write, base, end) -> None:
     segment = write(3)
     with pytest.raises(SegmentCorruptError, match="does not hold the offsets in its name"):
-        read_segment(rename(segment, segment.path.read_bytes(), 10, 13))
+        read_segment(rename(segment, segment.path.read_bytes(), base, end))
 
 
 def test_content_that_is_not_a_segment_is_detected(write) -> None:
@@ -288,6 +289,40 @@ def test_select_detects_missing_offsets(bases, missing) -> None:
     assert [part[1:] for part in select(segments, 0, 30, allow_gaps=True)] == [(b, b + 10) for b in bases]
 
 
+@pytest.mark.parametrize(
+    ("start", "end", "parts", "missing"),
+    [
+        (0, 7, [(0, 2), (2, 4), (6, 7)], "offsets 4 to 5 are"),
+        (3, 8, [(3, 4), (6, 8)], "offsets 4 to 5 are"),
+        (4, 6, [], "offsets 4 to 5 are"),
+        (5, 7, [(6, 7)], "offsets 5 to 5 are"),
+        (7, 9, [(7, 8)], "offsets 8 to 8 are"),
+        (8, 9, [], "offsets 8 to 8 are"),
+        (1, 3, [(1, 2), (2, 3)], None),
+        (9, 9, [], None),
+        (8, 5, [], None),
+    ],
+)
+def test_select_begins_and_ends_anywhere_between_gaps(start, end, parts, missing) -> None:
+    segments = [Segment(base, base + 2, 0, Path("p")) for base in (0, 2, 6)]
+    assert [part[1:] for part in select(segments, start, end, allow_gaps=True)] == parts
+    if missing is not None:
+        with pytest.raises(SegmentMissingError, match=f"{missing} missing in p"):
+            list(select(segments, start, end))
+    else:
+        assert [part[1:] for part in select(segments, start, end)] == parts
+
+
+def test_the_name_of_a_segment_has_its_offsets_and_whether_it_is_put_aside(tmp_path) -> None:
+    segment = Segment(7, 12, 0xAB, tmp_path)
+    for one, suffix in ((segment, "arrow"), (segment._replace(is_put_aside=True), "superseded")):
+        assert one.path == tmp_path / f"{7:020}-{12:020}-000000ab.{suffix}"
+        one.path.touch()
+        assert all_segments(tmp_path) == [one]
+        assert split_superseded([one]) == (([], [one]) if one.is_put_aside else ([one], []))
+        one.path.unlink()
+
+
 def test_superseded_segments_are_not_listed(write) -> None:
     parts = [write(2, base=base) for base in (0, 2, 4, 6)]
     whole = write(4, base=2)
@@ -354,8 +389,9 @@ def test_parts_are_cut_at_both_ends_of_the_range(write, tmp_path) -> None:
 
 def test_the_segments_of_another_shard_are_not_read(write, tmp_path) -> None:
     write(3)
-    with pytest.raises(LogOwnerError, match=r"holds records of s/shard.*moved"):
-        list(read_parts(tmp_path, 0, 3, ("s", "other")))
+    for owner in (("s", "other"), ("other", "shard")):
+        with pytest.raises(LogOwnerError, match=r"holds records of s/shard.*moved"):
+            list(read_parts(tmp_path, 0, 3, owner))
 
 
 def unlisted(monkeypatch, is_gone):
@@ -380,7 +416,7 @@ def test_a_segment_that_stays_listed_and_gone_is_an_error(write, tmp_path, monke
     opened = unlisted(monkeypatch, lambda opened: opened[-1] == 3)
     with pytest.raises(SegmentGoneError):
         list(read_parts(tmp_path, 0, 6, ("s", "shard")))
-    assert opened == [0] + [3] * MAX_LISTINGS
+    assert opened == [0] + [3] * MAX_LISTINGS == [0, 3, 3, 3, 3, 3]
 
 
 def test_a_reader_that_makes_progress_may_list_as_often_as_needed(write, tmp_path, monkeypatch) -> None:
