@@ -159,6 +159,15 @@ async def test_after_a_save_only_further_acks_are_urgent(autojump_clock, holding
     assert held.save_at() == 2.0
 
 
+async def test_after_a_save_without_a_reader_the_first_ack_is_urgent(autojump_clock, running):
+    held = running.held
+    await held.checkpoint(Checkpoint("6"))
+    held.renew_soon()
+    await trio.testing.wait_all_tasks_blocked()
+    held.reader = Reader(7, acks=1)
+    assert held.save_at() == 2.0
+
+
 async def test_the_next_look_for_progress_is_one_checkpoint_interval_after_the_last_save_or_now(
     autojump_clock, holding, held
 ):

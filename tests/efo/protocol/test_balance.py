@@ -92,8 +92,8 @@ tables = st.dictionaries(
 )
 
 
-@given(tables, st.lists(st.sampled_from([0.5, 1.0, 3.0]), min_size=5, max_size=5), st.integers(1, 9))
-@settings(max_examples=150, deadline=None, derandomize=True, database=None)
+@given(tables, st.lists(st.sampled_from([0.5, 1.0, 4.0]), min_size=5, max_size=5), st.integers(1, 9))
+@settings(max_examples=80, deadline=None, derandomize=True, database=None)
 def test_each_move_makes_the_loads_more_even_until_none_does(table, sizes, limit):
     capacities = dict(zip("abcde", sizes, strict=True))
     loads = {owner: sum(weights) for owner, weights in table.items()}
@@ -110,10 +110,7 @@ def test_each_move_makes_the_loads_more_even_until_none_does(table, sizes, limit
         most = (loads[donor] / capacities[donor] - loads[receiver] / capacities[receiver]) / (
             1 / capacities[donor] + 1 / capacities[receiver]
         )
-        assert weight in {
-            max((other for other in left[donor] if other <= most + error), default=min(left[donor]))
-            for error in (-1e-9, 1e-9)
-        }
+        assert weight == max((other for other in left[donor] if other <= most), default=min(left[donor]))
         left[donor].remove(weight)
         loads[donor] -= weight
         loads[receiver] += weight
@@ -121,8 +118,7 @@ def test_each_move_makes_the_loads_more_even_until_none_does(table, sizes, limit
         received_by.append(receiver)
     assert given_by.isdisjoint(received_by)
     assert all(len(table[owner]) + received_by.count(owner) <= max(limit, len(table[owner])) for owner in table)
-    if limit == 9 and all(len(table[owner]) + received_by.count(owner) < limit for owner in table):
-        lightest = min((weight for weights in table.values() for weight in weights), default=0.0)
-        for donor in table:
-            for receiver in table:
-                assert lightest not in left[donor] or gain(donor, receiver, lightest) <= 1e-9
+    for donor in table.keys() - set(received_by):
+        for receiver in table.keys() - given_by - {donor}:
+            if len(table[receiver]) + received_by.count(receiver) < limit:
+                assert all(gain(donor, receiver, weight) <= 0 for weight in left[donor])
