@@ -281,6 +281,7 @@ class Answers:
         self.is_open = is_open
         self.asked: list[tuple[str, Position]] = []
         self.described: list[float] = []
+        self.limits: list[int] = []
         self.created_at: float | None = None
 
     async def describe_stream(self) -> StreamDescription:
@@ -297,6 +298,7 @@ class Answers:
 
     async def get_records(self, iterator: str, limit: int) -> ShardRead:
         await trio.lowlevel.checkpoint()
+        self.limits.append(limit)
         return ShardRead((), iterator if self.is_open else None, 0, ())
 
 
@@ -338,8 +340,10 @@ async def test_a_position_that_cannot_be_asked_for_is_not_believed(autojump_cloc
 
 
 async def test_an_open_shard_of_a_finished_lease_is_a_proof(autojump_clock):
+    control = Answers()
     with pytest.raises(StreamRecreatedError, match="read to its end, and the shard is open"):
-        await check_of(Answers()).check(shards(), [FINISHED])
+        await check_of(control).check(shards(), [FINISHED])
+    assert (control.asked, control.limits) == ([("shardId-0", Position.latest())], [1])
 
 
 async def test_a_shard_that_is_closed_but_listed_as_open_is_not(autojump_clock):
@@ -353,10 +357,9 @@ async def test_a_shard_that_is_closed_but_listed_as_open_is_not(autojump_clock):
 
 async def test_without_permission_to_ask_a_listing_is_believed_once_it_cannot_be_late(autojump_clock):
     check = check_of(Answers(AccessDeniedError("AccessDeniedException", "no")))
-    for _ in range(5):
+    for _ in range(6):
         await check.check(shards(), [FINISHED])
         await trio.sleep(60)
-    await trio.sleep(1)
     with pytest.raises(StreamRecreatedError):
         await check.check(shards(), [FINISHED])
 
@@ -389,6 +392,16 @@ async def test_the_stream_is_described_at_the_start_and_when_a_listing_is_doubtf
     assert len(control.described) == 2
     await check.check(shards(2), [])
     assert len(control.described) == 2
+
+
+@pytest.mark.parametrize(("seconds", "described"), [(60.0, 1), (60.5, 2)])
+async def test_the_description_of_the_opening_is_relied_on_for_a_minute(autojump_clock, seconds, described):
+    control = Answers()
+    identity = StreamIdentity(control, trio.current_time())
+    await identity.look(trio.current_time())
+    await trio.sleep(seconds)
+    await RecreationCheck("s", control, identity, 300.0).check(shards(), [])
+    assert len(control.described) == described
 
 
 async def test_shards_that_begin_elsewhere_are_another_stream_without_any_time(autojump_clock):

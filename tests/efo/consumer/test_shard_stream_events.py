@@ -214,7 +214,9 @@ async def test_what_is_known_of_a_shard_follows_its_events_and_acks(autojump_clo
 @pytest.mark.parametrize(
     ("is_acked", "acks", "unsaved_since"), [(True, 1, None), (True, 0, 7.0), (False, 0, 7.0), (False, 1, 7.0)]
 )
-async def test_what_is_unsaved_after_a_save_is_what_is_in_flight_or_acked_since(autojump_clock, world, is_acked, acks, unsaved_since):
+async def test_what_is_unsaved_after_a_save_is_what_is_in_flight_or_acked_since(
+    autojump_clock, world, is_acked, acks, unsaved_since
+):
     batch = await world.next(event(101))
     assert world.shard.reading().unsaved_since == 5.0
     await trio.sleep(2)
