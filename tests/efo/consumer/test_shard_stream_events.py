@@ -441,7 +441,7 @@ async def test_an_event_that_was_on_its_way_when_a_seek_came_is_not_delivered(au
 async def test_an_idle_source_is_closed_and_continued_after_what_it_delivered(autojump_clock, world):
     async with trio.open_nursery() as nursery:
         nursery.start_soon(world.shard.unsubscribe_when_idle, 10.0)
-        await trio.sleep(0)
+        await trio.testing.wait_all_tasks_blocked()
         await world.next(event(101, to="150"))
         await trio.sleep(20)
         assert world.sources[0].closed == [("idle", 15.0)]
