@@ -99,7 +99,6 @@ class ShardStream:
         self._pin = pin
         self._save = save
         self._deaggregator = deaggregator
-        self._clock = clock
         self.observer = observer
         self._spans = spans
         self._subscription: ShardSource | None = None

@@ -285,7 +285,7 @@ async def test_of_many_leases_a_worker_begins_anywhere(autojump_clock, more, fir
     count = MAX_CONCURRENT_WRITES + more
     world = World(*(shard(f"s-{n:03}") for n in range(count)), random=0.5 if more == 0 else 6.5 / count)
     await world.run()
-    at = {key: time for key, time in world.writes("create")}
+    at = dict(world.writes("create"))
     ids = [f"s-{n:03}" for n in range(count)]
     order = ids[first:] + ids[:first]
     assert [at[key] for key in order] == [0.0] * MAX_CONCURRENT_WRITES + [1.0] * more
