@@ -23,7 +23,6 @@ from efo.errors import (
     IsolateShardError,
     LeaseStoreUnavailableError,
     ResourceNotFoundError,
-    ServiceError,
     ShardNotReadError,
 )
 from efo.exception_groups import collapse_groups

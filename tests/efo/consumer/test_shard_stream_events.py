@@ -466,7 +466,8 @@ async def test_a_source_that_has_sent_the_last_event_of_its_shard_is_not_idle(au
         await trio.sleep(100)
         assert world.source.closed == []
         world.shard.seek(START)
-        await world.next(event(101))
+        with trio.move_on_after(1):
+            await world.next()
         await trio.sleep(100)
         assert [reason for source in world.sources for reason, _ in source.closed] == ["seek", "idle"]
         nursery.cancel_scope.cancel()
