@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -276,7 +277,7 @@ def test_a_record_that_was_not_passed_cannot_be_checkpointed(part, record, messa
 
 def test_a_surface_may_post_the_acks_elsewhere():
     posted = []
-    checkpointer = Checkpointer(Shard(), lambda function, *arguments: posted.append(arguments))
+    checkpointer = Checkpointer(Shard(), lambda *call: posted.append(call[1:]))
     checkpointer._passed(BatchSlice.whole(SECOND))
     checkpointer.checkpoint()
     assert posted == [(SECOND, 0)]
@@ -438,9 +439,9 @@ def test_a_policy_that_is_none_is_refused(on_error):
 
 async def test_what_a_factory_makes_is_checked_as_a_class_is(autojump_clock):
     with pytest.raises(efo.errors.ConfigurationError, match="expected"):
-        await efo.ProcessorReader(lambda: Wrong())(Shard())
+        await efo.ProcessorReader(partial(Wrong))(Shard())
     with pytest.raises(efo.errors.HandlerError, match="the factory returned <SimpleNamespace>: expected an efo"):
-        await efo.ProcessorReader(lambda: SimpleNamespace())(Shard())
+        await efo.ProcessorReader(partial(SimpleNamespace))(Shard())
 
 
 @pytest.mark.parametrize("surface", ["efo.aio", "efo.sync"])
