@@ -9,9 +9,11 @@ import trio
 
 import efo
 from efo import events
+from efo.consumer.age_limits import AgeLimits, limits_of
 from efo.consumer.handlers.handler import Handler
-from efo.model import Checkpoint
+from efo.model import Batch, Checkpoint, Record
 from efo.protocol.failure import FailurePolicy
+from efo.protocol.messages import SubscribeToShardEvent
 from efo.settings import ConsumerSettings
 from tests.efo.consumer.test_shard_stream import STREAM, open_environment
 
@@ -199,3 +201,92 @@ async def test_batches_by_time_do_not_lose_a_dead_letter_that_takes_long(autojum
 def test_a_wrong_limit_is_refused(name, value):
     with pytest.raises(efo.errors.ConfigurationError, match=f"{name}=.*above 0"):
         ConsumerSettings(**{name: value})
+
+
+# --- the limits by themselves ------------------------------------------------------------------------------
+
+NOW = 10_000.0
+
+
+def record(number, arrived=NOW):
+    return Record(str(number), arrived, b"1", "key")
+
+
+def limits(max_age=None, max_behind=None):
+    """Return the limits of a shard, and the events that they report."""
+    seen = []
+    return AgeLimits("s-0", max_age, max_behind, lambda: NOW, seen.append), seen
+
+
+def event(behind, *arrivals, to="200"):
+    return SubscribeToShardEvent(tuple(record(n, at) for n, at in enumerate(arrivals, 101)), behind, to)
+
+
+def test_a_shard_is_skipped_once_until_it_was_within_the_limit():
+    ages, seen = limits(max_behind=600.0)
+    behinds = [(0, False), (600_000, False), (600_001, True), (700_000, False), (600_000, False), (600_001, True)]
+    assert [(behind, ages.skips(event(behind))) for behind, _ in behinds] == behinds
+    assert len(seen) == 2
+
+
+@pytest.mark.parametrize(
+    ("arrivals", "since"), [((NOW - 800, NOW - 790), NOW - 800), ((), NOW - 700), ((0.0, NOW - 790), NOW - 700)]
+)
+def test_what_is_skipped_is_reported_from_its_first_record_on(arrivals, since):
+    ages, seen = limits(max_behind=600.0)
+    assert ages.skips(event(700_000, *arrivals))
+    assert seen == [events.RecordsDropped("s-0", "behind", since, NOW, len(arrivals))]
+
+
+def test_the_end_of_a_shard_is_never_skipped_and_nothing_without_a_limit():
+    assert not limits(max_behind=600.0)[0].skips(event(700_000, to=None))
+    assert not limits(max_age=600.0)[0].skips(event(700_000))
+
+
+MIXED = (record(101, NOW - 601), record(102, NOW - 600), record(103, 0.0), record(104, 0.5), record(105, NOW - 700))
+
+
+def never(_records):
+    raise AssertionError("there is no sink")
+
+
+async def test_records_that_are_too_old_are_dropped_and_reported_together():
+    ages, seen = limits(max_age=600.0)
+    assert await ages.sort(MIXED, never) == (MIXED[1], MIXED[2])
+    assert seen == [events.RecordsDropped("s-0", "too_old", 0.5, NOW - 601, 3)]
+    assert await ages.sort(MIXED[1:3], never) == MIXED[1:3]
+    assert len(seen) == 1
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+async def test_records_that_are_too_old_are_dead_letters_if_there_is_a_sink(is_stored):
+    ages, seen = limits(max_age=600.0)
+    stored = []
+
+    async def store(batch):
+        stored.append(batch.records)
+        return is_stored
+
+    ages.dead_letter = store
+    young = await ages.sort(MIXED, lambda records: Batch("orders", "s-0", records, None, 0, 0))
+    assert young == ((MIXED[1], MIXED[2]) if is_stored else None)
+    assert (stored, seen) == ([(MIXED[0], MIXED[3], MIXED[4])], [])
+
+
+async def test_a_reader_that_takes_it_over_gets_what_is_too_old_and_decides():
+    ages, seen = limits(max_age=600.0)
+    is_old = ages.take_over()
+    assert await ages.sort(MIXED, never) == MIXED
+    assert ([is_old(each) for each in MIXED], seen) == ([True, False, False, True, True], [])
+    unlimited, _ = limits(max_behind=600.0)
+    assert await unlimited.sort(MIXED, never) == MIXED
+    assert not unlimited.take_over()(MIXED[0])
+
+
+@pytest.mark.parametrize("name", ["max_record_age_seconds", "skip_when_behind_seconds"])
+def test_a_shard_has_limits_if_there_is_one(name):
+    assert limits_of("s-0", ConsumerSettings(), lambda: NOW, lambda _event: None) is None
+    ages = limits_of("s-0", ConsumerSettings(**{name: 600.0}), lambda: NOW, lambda _event: None)
+    assert ages is not None
+    assert ages.max_age == (600.0 if name.startswith("max") else None)
+    assert ages.skips(event(700_000)) is name.startswith("skip")

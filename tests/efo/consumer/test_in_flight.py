@@ -175,6 +175,9 @@ def test_a_record_is_found_in_its_batch_and_nowhere_else() -> None:
                 record_index(TWO, other)
     with pytest.raises(ConfigurationError, match="expected a Record of the batch"):
         record_index(TWO, 0)  # type: ignore[arg-type]
+    for check in (lambda: record_index(0, TWO.records[0]), lambda: check_index(0, 0)):  # type: ignore[arg-type]
+        with pytest.raises(ConfigurationError, match="batch=0: expected the Batch that was delivered"):
+            check()
 
 
 def test_a_batch_that_the_shard_did_not_deliver_is_refused() -> None:
@@ -187,3 +190,5 @@ def test_a_batch_that_the_shard_did_not_deliver_is_refused() -> None:
     check_delivered(Shard(), TWO)
     with pytest.raises(ConfigurationError, match="s-0: ack of batch 2 of s-0, which it did not deliver"):
         check_delivered(Shard(), batch(2))
+    with pytest.raises(ConfigurationError, match="batch=0: expected the Batch that the shard delivered"):
+        check_delivered(Shard(), 0)  # type: ignore[arg-type]

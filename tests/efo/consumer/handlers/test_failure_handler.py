@@ -298,7 +298,9 @@ async def test_a_mistake_in_the_handler_is_no_failure(autojump_clock, error):
     world = World(SKIP, error)
     with pytest.raises(HandlerError, match="no") as raised:
         await world.process()
-    if not isinstance(error, HandlerError):
+    if isinstance(error, HandlerError):
+        assert raised.value is error
+    else:
         assert str(raised.value) == "the handler function does not fit efo: no"
         assert raised.value.__cause__ is error
     assert (world.shard.seen, world.acked) == ([], [])
