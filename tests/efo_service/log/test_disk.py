@@ -16,6 +16,7 @@ from efo_service.log.disk import DiskFiles
 from efo_service.log.disk_writer import segment_content
 from efo_service.log.files import Limits
 from efo_service.log.segments import Origin, all_segments, list_segments, split_superseded
+from efo_service.log.topic import log_files
 from efo_service.relay.errors import LogOwnerError, SegmentGoneError, SinkLockedError
 from efo_service.relay.mapping import RecordMapping
 from tests.efo_service.conftest import SHARD, STREAM, TOPIC
@@ -43,6 +44,11 @@ def test_a_disk_has_cheap_listings_and_these_limits(files) -> None:
     assert not files.has_costly_listings
     assert files.limits == Limits(parallel_commits=8, bytes_in_loop=16 * 1024**2, compacted_bytes=16 * 1024**2)
     assert (files.grace, files.mapped) == (60.0, False)
+
+
+def test_files_are_mapped_into_memory_only_if_that_is_asked_for(tmp_path) -> None:
+    assert log_files(tmp_path) == DiskFiles(tmp_path, mapped=False)
+    assert log_files(tmp_path, mapped=True) == DiskFiles(tmp_path, mapped=True)
 
 
 def test_only_documents_are_named_and_all_names_are_listed_in_order(files) -> None:
@@ -240,14 +246,14 @@ def laid_out(make_records, size: int):
     mapping = RecordMapping(STREAM, SHARD)
     records = make_records(3)
     batch = record_batch([columns_of(records, mapping)], mapping, topic=TOPIC, partition=0, base=5)
-    values = pa.array([bytes(size)] * 3, pa.binary())
+    values = pa.array([bytes(size), b"", b""], pa.binary())
     batch = batch.set_column(1, "value", values)
     origin = Origin(STREAM, SHARD, Checkpoint("1"), Checkpoint("3"), 1.5)
     return segment_content(batch, origin), values.buffers()[2]
 
 
 def test_short_pieces_of_a_segment_are_joined_and_long_columns_are_not_copied(make_records) -> None:
-    small, _ = laid_out(make_records, 10)
+    small, _ = laid_out(make_records, 16 * 1024 - 1)
     assert [type(chunk) for chunk in small.chunks] == [bytes]
     assert (small.base, small.end, small.last) == (5, 8, Checkpoint("3"))
     large, values = laid_out(make_records, 16 * 1024)
