@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 import trio
@@ -12,6 +13,7 @@ from efo.leases.coordinator import LeaseCoordinator
 from efo.leases.stores.memory import MemoryLeaseStore
 from efo.leases.transitions import taken
 from efo.model import Checkpoint, Lease
+from efo.protocol.assignment.assign import assign
 from efo.protocol.assignment.balance import balanced_assignment
 from tests.efo.leases.conftest import FaultyStore
 
@@ -241,6 +243,57 @@ async def test_a_lease_that_is_released_is_listed_so_before_the_next_scan(autoju
 
 def test_a_short_failover_time_is_one():
     assert not LeaseCoordinator(MemoryLeaseStore(), "ann", failover_seconds=0.5).held
+
+
+class Joint:
+    """Plans with other tables: notes when, and what a worker that takes no more leases shows it."""
+
+    def __init__(self):
+        self.is_outdated = False
+        self.planned, self.observed = [], []
+
+    def assign(self, rows, worker, **options):
+        self.planned.append(trio.current_time())
+        return assign(rows, worker, **options)
+
+    def observe(self, rows, expired):
+        self.observed.append(({row.key for row in rows}, set(expired)))
+
+
+async def test_leases_that_are_settled_are_assigned_again_if_those_of_other_tables_have_changed(autojump_clock, fleet):
+    await fleet.create(2)
+    joint = Joint()
+    ann = fleet.start("ann", joint=joint)
+    await trio.sleep(3.2)
+    assert (joint.planned, ann.keys) == ([0.0, 0.5], {"s0", "s1"})
+    joint.is_outdated = True
+    await trio.sleep(1)
+    assert joint.planned == [0.0, 0.5, 3.5, 4.0]
+    assert joint.observed == []
+
+
+async def test_a_worker_that_takes_no_more_leases_shows_its_table_to_those_who_plan_with_it(autojump_clock, fleet):
+    await fleet.create(2, owner="dead")
+    joint = Joint()
+    ann = fleet.start("ann", joint=joint, eligible=lambda _lease: False)
+    await trio.sleep(11.2)
+    joint.planned.clear()
+    ann.coordinator.stop_acquiring()
+    await trio.testing.wait_all_tasks_blocked()
+    assert joint.planned == []
+    assert joint.observed == [({"s0", "s1"}, {"s0", "s1"})]
+
+
+async def test_progress_is_saved_every_five_seconds_unless_that_is_said_otherwise(autojump_clock, fleet):
+    await fleet.create(1)
+    ann = fleet.start("ann", failover_seconds=100.0)
+    await trio.sleep(1)
+    held = ann.coordinator.held["s0"]
+    held.reader = SimpleNamespace(acked=Checkpoint("1"), acks=1, bytes_received=0, saved=lambda _acks: None)
+    await trio.sleep(3.9)
+    assert held.lease.checkpoint == Checkpoint.LATEST
+    await trio.sleep(0.2)
+    assert held.lease.checkpoint == Checkpoint("1")
 
 
 async def test_an_overdue_lease_is_taken_by_force_after_the_hand_off_and_the_failover_time(autojump_clock, fleet):
