@@ -283,6 +283,7 @@ def test_records_of_a_partition_are_noted_once_and_when_the_stream_was_created(
 def test_a_catalog_is_only_written_if_it_changes(tmp_path) -> None:
     files, path = DiskFiles(tmp_path), tmp_path / "t" / "catalog.json"
     allocate_partition(files, "t", "orders", "a")
+    assert path.read_text().startswith('{\n "format": 1,\n "stream": "orders"')
     before = path.stat().st_ino
     allocate_partition(files, "t", "orders", "a")
     assert path.stat().st_ino == before

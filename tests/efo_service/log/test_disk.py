@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import time
+from dataclasses import replace
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -17,7 +20,7 @@ from efo_service.log.disk_writer import segment_content
 from efo_service.log.files import Limits
 from efo_service.log.segments import Origin, all_segments, list_segments, split_superseded
 from efo_service.log.topic import log_files
-from efo_service.relay.errors import LogOwnerError, SegmentGoneError, SinkLockedError
+from efo_service.relay.errors import LogOwnerError, SegmentCorruptError, SegmentGoneError, SinkLockedError
 from efo_service.relay.mapping import RecordMapping
 from tests.efo_service.conftest import SHARD, STREAM, TOPIC
 
@@ -104,7 +107,32 @@ def test_partitions_are_locked_against_writers_for_as_long_as_asked(files, parti
     writer.close()
 
 
+def test_only_a_relative_path_is_told_with_the_directory_where_it_begins(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    relative, absolute = (DiskFiles(root).no_topic("t", list) for root in (Path("nowhere"), tmp_path / "nowhere"))
+    assert f"in {tmp_path}, where a relative path begins: give an absolute one" in relative
+    assert "where a relative path" not in absolute
+
+
 # --- a partition ---
+
+
+def test_what_a_partition_remembers_is_no_part_of_its_identity(partition) -> None:
+    again = replace(partition)
+    partition.maintained()
+    assert partition == again
+    assert repr(partition) == repr(again)
+    assert (again.mapped, again.grace) == (False, 60.0)
+
+
+def test_a_partition_that_cannot_be_recovered_is_unlocked_at_once(partition, monkeypatch) -> None:
+    locked, take = [], disk_partition.lock_for_writing
+    monkeypatch.setattr(disk_partition, "lock_for_writing", lambda *where: locked.append(take(*where)) or locked[0])
+    newest = list_segments(partition.directory)[-1].path
+    newest.write_bytes(newest.read_bytes()[:-1])
+    with pytest.raises(SegmentCorruptError):
+        partition.open(time.time, lambda: None, was_written=True)
+    assert [one.closed for one in locked] == [True]
 
 
 def test_the_bounds_of_a_partition(files, partition) -> None:

@@ -13,7 +13,7 @@ from efo_service.log.catalog import allocate_partition, mark_written
 from efo_service.log.compaction import compact
 from efo_service.log.disk import DiskFiles
 from efo_service.log.fencing import begin_epoch
-from efo_service.log.reader_offsets import commit_reader
+from efo_service.log.reader_offsets import commit_reader, remove_reader
 from efo_service.log.segments import list_segments
 
 
@@ -80,6 +80,9 @@ def test_the_offsets_of_a_reader_are_durable(tmp_path, disk) -> None:
     (tmp_path / "t").mkdir()
     commit_reader(DiskFiles(tmp_path), "t", "billing", {0: 5}, 0.0)
     disk.check("billing.json")
+    disk.steps.clear()
+    remove_reader(DiskFiles(tmp_path), "t", "billing")
+    assert disk.steps == [("sync", (tmp_path / "t" / "readers").stat().st_ino)]
 
 
 def test_segments_and_the_directory_of_a_new_partition_are_durable(open_writer, make_records, directory, disk) -> None:

@@ -13,12 +13,19 @@ from efo.model import Record, checkpoint_of
 from efo_service.log import disk_writer, segments as segments_module
 from efo_service.log.compaction import COMPACTED_BYTES, FAN_IN, KIB, MIB, compact
 from efo_service.log.disk import DiskFiles
-from efo_service.log.maintenance import LogMaintenance
+from efo_service.log.disk_partition import DiskPartition
+from efo_service.log.maintenance import LogMaintenance, MaintenanceReport
 from efo_service.log.partition_writer import open_partition
 from efo_service.log.reader_offsets import commit_reader
 from efo_service.log.retention import RetentionRules
 from efo_service.log.segments import all_segments, list_segments, read_segment
-from efo_service.relay.errors import LogOwnerError, SegmentCorruptError, SegmentGoneError, SinkFullError
+from efo_service.relay.errors import (
+    LogIncompleteError,
+    LogOwnerError,
+    SegmentCorruptError,
+    SegmentGoneError,
+    SinkFullError,
+)
 from efo_service.spark.source.offsets import Range
 from efo_service.spark.source.planner import read_range
 
@@ -398,3 +405,38 @@ def test_a_report_tells_the_sizes_and_the_lags_of_all_partitions(root, grow) -> 
     assert report.held_back == sizes[0][1]
     assert report.has_changed_log
     assert (maintain(root).oldest_commit, maintain(root).lags["slow"]) == (1.0, 6)
+
+
+def test_what_an_old_copy_names_stays_and_the_other_partitions_are_maintained(root, grow, monkeypatch) -> None:
+    grow(3)
+    grow(3, "other")
+    sweep = DiskPartition.sweep
+
+    def swept(partition, *arguments):
+        if partition.number == 0:
+            raise LogIncompleteError("an old copy of its head was restored")
+        return sweep(partition, *arguments)
+
+    monkeypatch.setattr(DiskPartition, "sweep", swept)
+    with pytest.raises(LogIncompleteError, match="an old copy"):
+        maintain(root, seconds=1.0)
+    assert [len(list_segments(root / "t" / number)) for number in ("0", "1")] == [3, 1]
+
+
+def test_of_two_failures_the_first_is_raised(root, grow, monkeypatch) -> None:
+    grow(2)
+    grow(2, "other")
+
+    def swept(partition, *_arguments):
+        raise SinkFullError(f"partition {partition.number}")
+
+    monkeypatch.setattr(DiskPartition, "sweep", swept)
+    with pytest.raises(SinkFullError, match="partition 0"):
+        maintain(root, seconds=1.0)
+    assert [len(list_segments(root / "t" / number)) for number in ("0", "1")] == [1, 1]  # both have expired
+
+
+def test_a_report_that_knows_no_segments_has_none() -> None:
+    report = MaintenanceReport(0, 0, 1, 0, 0, 0)
+    assert (report.segments, report.oldest_commit, report.has_changed_log) == (0, None, True)
+    assert MaintenanceReport(1, 1, 0, 0, 0, 0).has_changed_log
