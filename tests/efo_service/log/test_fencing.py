@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import time
 from functools import partial
 from pathlib import Path
@@ -114,6 +115,7 @@ def test_offsets_are_continuous_after_any_interleaving_of_openings_and_commits(
 def test_epochs_are_counted_even_after_their_file_was_damaged(tmp_path) -> None:
     assert [begin_epoch(tmp_path).number for _ in range(3)] == [1, 2, 3]
     assert read_epoch(tmp_path) == 3
+    assert re.fullmatch(r"3 [0-9a-f]{16}\n", (tmp_path / EPOCH).read_text())
     epoch = begin_epoch(tmp_path)
     for content in (b"", b"\xff\xff", b"-1 x", b"4 0123456789abcdef\n"):
         (tmp_path / EPOCH).write_bytes(content)

@@ -11,13 +11,15 @@ import pytest
 import efo
 from efo.errors import ConfigurationError
 from efo_service.log import topic as topic_module
+from efo_service.log.catalog import allocate_partition
 from efo_service.log.compaction import FAN_IN
 from efo_service.log.disk import DiskFiles
 from efo_service.log.files import LogFiles
 from efo_service.log.maintenance import LogMaintenance
 from efo_service.log.objects.files import ObjectFiles
 from efo_service.log.partition_writer import open_partition
-from efo_service.log.reading import BATCH_BYTES, BATCH_ROWS, Selection, first_offset, plan, read, sized
+from efo_service.log.reader_offsets import commit_reader, read_readers
+from efo_service.log.reading import BATCH_BYTES, BATCH_ROWS, PartitionRange, Selection, first_offset, plan, read, sized
 from efo_service.log.retention import RetentionRules
 from efo_service.relay.errors import SegmentMissingError, TopicNotFoundError
 from tests.efo_service.log.objects.logs import SHARD, STREAM, TOPIC, Log, make_records
@@ -193,6 +195,8 @@ def test_retention_keeps_what_a_named_reader_has_not_read(tmp_path, monkeypatch)
         ({"columns": "value"}, r"columns is a list of names, such as \['value'\]"),
         ({"partitions": [7]}, "no partition 7; it has: 0"),
         ({"start": -1}, "start is an offset, 0 or more"),
+        ({"start": True}, "start is an offset, 0 or more"),
+        ({"start": {0: 1, 7: -1}}, "start is an offset, 0 or more"),
         ({"end": "2026-01-01"}, "end is an offset, 0 or more, a datetime"),
         ({"start": {7: 1}}, "start names the partition 7"),
         ({"start": datetime(2026, 1, 1)}, "start is a time without a timezone"),  # noqa: DTZ001 - that is the mistake
@@ -271,6 +275,24 @@ def test_a_partition_that_was_emptied_is_told_once(files) -> None:
         segment.unlink()
     found, (told,) = read_with_gaps(files)
     assert (found, "has no segment, but records were committed to it" in told) == ([], True)
+
+
+def test_a_partition_that_has_had_no_records_yet_is_no_gap(files) -> None:
+    allocate_partition(files, TOPIC, STREAM, "new")
+    assert read_with_gaps(files) == ([0, 1, 2, 3, 4, 5, 6, 7], [])
+    assert plan(files, TOPIC, Selection())[1] == [PartitionRange(0, 0, 8), PartitionRange(1, 0, 0)]
+
+
+def test_a_named_reader_goes_on_by_its_own_offsets_of_the_partitions_that_there_are(files) -> None:
+    commit_reader(files, TOPIC, "first", {0: 2}, 0.0)
+    commit_reader(files, TOPIC, "nightly", {0: 6, 9: 5}, 0.0)
+    assert efo.read_log(files.root, TOPIC, reader="nightly").read_all().column("offset").to_pylist() == [6, 7]
+    assert {one.name: one.offsets for one in read_readers(files, TOPIC)} == {"first": {0: 2}, "nightly": {0: 8}}
+
+
+def test_a_named_reader_that_starts_after_the_end_goes_on_there(files) -> None:
+    assert efo.read_log(files.root, TOPIC, reader="r", start=100).read_all().num_rows == 0
+    assert [one.offsets for one in read_readers(files, TOPIC)] == [{0: 100}]
 
 
 class Times:

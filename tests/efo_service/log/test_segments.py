@@ -150,6 +150,24 @@ def test_wrong_offsets_in_the_name_are_detected(write, base, end) -> None:
         read_segment(rename(segment, segment.path.read_bytes(), base, end))
 
 
+@pytest.mark.parametrize("offsets", [(0, 7, 14, 1000), (0, 14, 7, 21), (0, 7, 14, -1)])
+def test_values_that_are_not_within_their_column_are_detected_although_the_checksum_is_right(write, offsets) -> None:
+    segment = write(3)  # of values with seven bytes each
+    content = segment.path.read_bytes().replace(struct.pack("=4i", 0, 7, 14, 21), struct.pack("=4i", *offsets), 1)
+    with pytest.raises(SegmentCorruptError, match="is not a valid segment"):
+        read_segment(rename(segment, content, 0, 3))
+
+
+def test_a_file_is_mapped_into_memory_only_if_that_is_asked_for(write, tmp_path, monkeypatch) -> None:
+    segment, mapped, memory_map = write(3), [], pa.memory_map
+    monkeypatch.setattr(segments_module.pa, "memory_map", lambda path: mapped.append(path) or memory_map(path))
+    read_segment(segment)
+    assert offsets_of(read_parts(tmp_path, 0, 3, ("s", "shard"))) == [0, 1, 2]
+    assert mapped == []
+    assert offsets_of(read_parts(tmp_path, 0, 3, ("s", "shard"), mapped=True)) == [0, 1, 2]
+    assert mapped == [str(segment.path)]
+
+
 def test_content_that_is_not_a_segment_is_detected(write) -> None:
     with pytest.raises(SegmentCorruptError, match="not a valid segment"):
         read_segment(rename(write(3), b"hello", 0, 3))
