@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from efo.model import Checkpoint
+from efo_service.log import partition_writer
 from efo_service.log.columns.layout import Columns, columns_of
 from efo_service.log.partition_writer import LogShardSink, PartitionWriter
 from efo_service.relay.errors import SinkClosedError, SinkError, SinkFullError, StoreUnavailableError
@@ -110,7 +111,7 @@ async def test_a_commit_without_an_answer_is_asked_for_again_as_it_was(opened, s
     await shard.commit(parts)
     assert (len(opened.laid_out), opened.appended) == (1, [(1, 2)])
     assert (shard.end_offset, shard.position) == (9, opened.position)
-    await shard.commit([shard.prepare(make_records(1, 2))])
+    await shard.commit(parts)  # that it was answered is not remembered as a commit without an answer
     assert len(opened.laid_out) == 2
 
 
@@ -154,3 +155,24 @@ async def test_a_commit_of_more_bytes_than_the_limit_is_laid_out_in_a_thread(
     parts = [Part(shard.prepare(make_records(1, start)).content, size) for start, size in enumerate(sizes)]
     await shard.commit(parts)
     assert len(calls) == 1 + in_a_thread
+
+
+def test_an_opening_that_fails_after_it_has_locked_the_partition_unlocks_it(
+    open_writer, make_records, monkeypatch
+) -> None:
+    def fail_with(error: Exception) -> Callable[..., None]:
+        def mark_written(*_arguments: object) -> None:
+            raise error
+
+        return mark_written
+
+    monkeypatch.setattr(partition_writer, "mark_written", fail_with(SinkError("the catalog is locked")))
+    writer = open_writer()
+    writer.append(make_records(1))
+    writer.close()
+    monkeypatch.setattr(partition_writer, "mark_written", fail_with(ValueError("a defect")))
+    with pytest.raises(ValueError, match="a defect") as raised:
+        open_writer()
+    monkeypatch.undo()
+    open_writer().close()
+    assert raised.value is not None  # its traceback would hold what is not closed
