@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 from efo.model import Record
 from efo_service.log.columns import arrow
 from efo_service.log.columns.arrow import clear_caches, record_batch
-from efo_service.log.columns.layout import columns_of
+from efo_service.log.columns.layout import HeaderShape, columns_of
 from efo_service.log.segments import SCHEMA
 from efo_service.relay.mapping import RecordMapping, TraceContext
 from tests.packing import pack
@@ -96,6 +96,44 @@ def test_only_records_with_an_explicit_hash_key_have_its_header(make_records, kn
     assert [len(headers) for headers in batch.column("headers").to_pylist()] == [
         5 if index in known else 4 for index in range(3)
     ]
+
+
+PLAIN = Record("17", 1.5, b"x", "key", "KMS")
+
+
+@pytest.mark.parametrize("batch", [[PLAIN], [PLAIN, PLAIN], [msgspec.structs.replace(PLAIN, partition_key=None)]])
+def test_records_whose_headers_differ_in_the_sequence_number_alone_are_not_kept(batch) -> None:
+    columns = columns_of(batch, RecordMapping("s", "shard"))
+    assert columns.records == ()
+    assert columns.plain is not None
+    assert columns.plain.shape == HeaderShape(
+        ("kinesis.stream", "kinesis.shard", "kinesis.sequence", "kinesis.sub_sequence", "kinesis.encryption_type"),
+        ("s", "shard"),
+        ("0", "KMS"),
+    )
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"sub_sequence_number": 1},
+        {"tags": (("a", "b"),)},
+        {"explicit_hash_key": "0"},
+        {"encryption_type": None},
+    ],
+)
+@pytest.mark.parametrize("place", [0, 1])
+def test_records_with_other_headers_are_kept(other, place) -> None:
+    batch = [PLAIN, PLAIN]
+    batch[place] = msgspec.structs.replace(PLAIN, **other)
+    columns = columns_of(batch, RecordMapping("s", "shard"))
+    assert (columns.plain, columns.records) == (None, batch)
+
+
+def test_records_whose_trace_contexts_are_extracted_are_kept() -> None:
+    for batch in ([PLAIN], pack([PLAIN])):
+        columns = columns_of(batch, RecordMapping("s", "shard", traced))
+        assert (columns.plain, [*columns.records]) == (None, [PLAIN])
 
 
 def test_the_schema_is_that_of_sparks_kafka_source() -> None:
