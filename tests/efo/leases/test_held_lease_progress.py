@@ -13,6 +13,7 @@ from efo.events import CheckpointSaved, LeaseLost, LeaseStoreCalled
 from efo.leases.held_lease import IDLE_CHECKPOINT_INTERVAL, HeldLease, LeaseTiming, report_store_call
 from efo.leases.stores.memory import MemoryLeaseStore
 from efo.leases.writer import LeaseWriter
+from efo.leases.writes import RenewLease
 from efo.model import Checkpoint, Lease
 from tests.efo.leases.conftest import FaultyStore
 
@@ -264,6 +265,19 @@ async def test_a_withdrawn_renewal_changes_nothing_of_a_lease_that_has_ended(aut
     assert held.unresolved is None
 
 
+async def test_a_lease_that_is_given_up_does_not_let_others_wait_for_its_batch(autojump_clock, running):
+    other, results = Lease("s1", Checkpoint("5"), owner="ann"), []
+    await running.rows.create(other)
+    running.store.faults["renew"] = "hang"
+    running.held.renew_soon()
+    running.writer.put(RenewLease(other), results.append)
+    await trio.sleep(1)
+    running.held.expire()
+    await trio.testing.wait_all_tasks_blocked()
+    assert [type(result) for result in results] == [LeaseStoreUnavailableError]
+    assert trio.current_time() == 1
+
+
 # --- what others wrote ---
 
 
@@ -369,6 +383,7 @@ async def test_a_call_of_the_store_is_reported_with_its_duration_and_its_error(
     autojump_clock, error, error_type, detail
 ):
     async def call():
+        await trio.sleep(3)
         with report_store_call(events.append, "renew", "s0"):
             await trio.sleep(1.5)
             if error is not None:

@@ -273,6 +273,15 @@ async def test_a_batch_with_two_writes_of_a_lease_is_refused_before_any_is_writt
     assert (await store.list())[0] == lease
 
 
+async def test_a_write_alone_needs_no_batch_of_the_store(autojump_clock, store, writer):
+    store.error = LeaseStoreUnavailableError("batches do not work")
+    lease, other, *_ = await store.list()
+    assert (await writer.write(RenewLease(lease))).counter == 1
+    results = {}
+    await write_all(writer, [other, (await store.list())[2]], results)
+    assert [str(result) for result in results.values()] == ["batches do not work"] * 2
+
+
 async def test_each_kind_of_write_is_reported_with_its_operation_and_its_duration(autojump_clock, store, events):
     writer = LeaseWriter(store, 10.0, events.append)
     store.seconds = 0.5
