@@ -136,6 +136,8 @@ def test_files_whose_names_have_no_offsets_are_read_for_them(verify) -> None:
     found = verify(partition)
     assert (found.records, found.segments) == (5, 3)
     assert ["offsets 4 to 5 are missing" in one for one in found.problems] == [True]
+    (problem,) = verify(Partition([unnamed(content(0, 3)), unnamed(empty), unnamed(content(6, 7))])).problems
+    assert "offsets 3 to 5 are missing" in problem
 
 
 def test_files_that_are_superseded_are_counted_apart_and_may_be_gone(verify) -> None:
