@@ -86,6 +86,8 @@ third-party-servers-install: $(READY)
 .tools/base/.ready: requirements/build.txt requirements/base.txt pyproject.toml
 .tools/base/.ready: THEN = $(UV) pip install --quiet --python .tools/base/bin/python --no-deps --no-build-isolation --editable .
 .tools/fuzz/.ready: requirements/fuzz.txt
+# What `make native` has built, which installs later builds there itself.
+.tools/fuzz/.ready: THEN = $(patsubst %,$(UV) pip install --quiet --python .tools/fuzz/bin/python --no-deps %,$(wildcard build/native/efo_native-*.whl))
 .tools/docs/.ready: requirements/docs.txt
 .tools/native/.ready: requirements/native.txt
 .tools/audit/.ready: requirements/audit.txt

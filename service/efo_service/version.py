@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import subprocess
 from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
-VERSION: Final = version("efo")
+import efo
+
+VERSION: Final = efo.__version__
 UNKNOWN: Final = "unknown"
 _SECONDS: Final = 5.0
 

@@ -207,3 +207,11 @@ def test_a_missing_package_of_the_command_line_is_reported_with_the_install_comm
 def unused_port():
     with refused_port() as port:
         yield port
+
+
+def test_files_without_the_metadata_of_an_installation_have_no_version() -> None:
+    """As where only `service` is on PYTHONPATH: the fuzzer's environment, a worker of Spark."""
+    hide = "def version(name): raise metadata.PackageNotFoundError(name)\nmetadata.version = version"
+    code = f"from importlib import metadata\n{hide}\nfrom efo_service.version import VERSION; print(VERSION)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout, done.stderr) == ("unknown\n", "")
