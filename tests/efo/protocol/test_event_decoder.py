@@ -138,3 +138,11 @@ def test_a_short_frame_is_read_by_the_python_step():
     step = FakeStep(None)
     received(EventDecoder(step), encode(EVENT, body()) * 2 + long, SMALL)
     assert [frame for frame, _ in step.asked] == [long]
+
+
+def test_a_frame_of_the_shortest_length_is_read_by_the_step():
+    frame = encode(EVENT, body())
+    for shortest, asked in ((len(frame), 1), (len(frame) + 1, 0)):
+        step = FakeStep(None)
+        received(EventDecoder(step, shortest), frame * 2, 10_000)
+        assert len(step.asked) == asked

@@ -25,7 +25,7 @@ from efo_service.log.catalog import (
 from efo_service.log.columns.layout import columns_of
 from efo_service.log.consistency import adopt_into, check_topic, plan_adoption, readers_ahead
 from efo_service.log.disk import DiskFiles
-from efo_service.log.files import LogFiles
+from efo_service.log.files import LogFiles, PartitionState, SizedSegment
 from efo_service.log.inspection import inspect_topic, live_files, verify_topic
 from efo_service.log.maintenance import LogMaintenance, MaintenanceReport
 from efo_service.log.objects.files import ObjectFiles
@@ -250,7 +250,12 @@ def test_a_partition_without_records_has_no_end(files) -> None:
     assert (empty.has_records(), empty.start(), empty.end(), [*empty.files()], [*empty.findings()]) == (
         False, 0, None, [], [],
     )  # fmt: skip
+    assert empty.state() == PartitionState(0, SHARD, 0, 0, 0, 0, 0, None, None, None, 0) == PartitionState(0, SHARD)
     check_topic(files, TOPIC)
+
+
+def test_a_segment_weighs_what_its_records_have_in_memory() -> None:
+    assert [SizedSegment(None, 100).weight, SizedSegment(None, 100, 300).weight] == [100, 300]
 
 
 def values(parts: Iterator) -> list[tuple[int, bytes]]:
