@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from efo.model import Checkpoint, Lease
-from efo.protocol.assignment.balance import _moves, _Shares
+from efo.protocol.assignment.balance import _moves, _Shares, _weights
 
 
 def moves(
@@ -80,11 +80,27 @@ def moves(
         pytest.param(
             {"a": [1] * 4, "b": [1] * 4, "c": [1]}, {}, [("a", "c", 1), ("b", "c", 1)], id="from each of the busiest"
         ),
+        pytest.param(
+            {"a": [1], "b": [1] * 3, "c": [1] * 9, "d": [1] * 2, "e": []},
+            {},
+            [("c", receiver, 1) for receiver in "eaeade"],
+            id="in whatever order the workers are",
+        ),
         pytest.param({"a": [], "b": []}, {}, [], id="nothing"),
     ],
 )
 def test_the_leases_that_move(leases, options, expected):
     assert moves(leases, **options) == expected
+
+
+def test_a_lease_weighs_one_and_its_part_of_the_mean_throughput():
+    leases = [
+        Lease(str(number), Checkpoint.LATEST, throughput_kbps=kbps)
+        for number, kbps in enumerate([100.0, 300.0, None, 0.0])
+    ]
+    assert _weights(leases, by_throughput=True) == {"0": 1.75, "1": 3.25, "2": 2.0, "3": 1.0}
+    assert set(_weights(leases, by_throughput=False).values()) == {1.0}
+    assert set(_weights(leases[2:], by_throughput=True).values()) == {1.0}  # nothing is measured
 
 
 tables = st.dictionaries(
