@@ -95,7 +95,7 @@ def expand_all(
         while at < len(group):
             rest = group[at:]
             users: Sequence[tuple[Record, ...] | None] = (None,)
-            if len(rest) > 1 or len(rest[0].data) <= MAX_CHUNK:
+            if len(rest[0].data) <= MAX_CHUNK:  # as all in a group of several
                 users = step.aggregates(rest, max_fields, kept[0])
             for record, its_own, found in zip(rest, kept[at:], users, strict=False):
                 # Aggregates of several producers, of which the ranges differ, are rare in one group.

@@ -319,6 +319,9 @@ def test_each_partition_key_is_hashed_at_most_once_and_only_if_the_hash_matters(
     monkeypatch.setattr(aggregation, "md5", counting_md5)
     deaggregate(record, shard, mode)
     assert len(texts) == len(set(texts)) == hashed
+    texts.clear()
+    deaggregate(record, shard, mode, max_fields=5)  # a part without user records may need none of its keys
+    assert len(texts) == len(set(texts)) >= hashed
 
 
 # --- large aggregates --------------------------------------------------------------------------------------
