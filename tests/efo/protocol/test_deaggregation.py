@@ -205,6 +205,7 @@ class TestFormat:
         ),
         (aggregate_record(proto(records=[{**X, "explicit_hash_key_index": 0}])).data, "outside its table"),
         (aggregate_record(proto(records=[{**X, "explicit_hash_key_index": 2**64 - 1}])).data, "outside its table"),
+        (aggregate_record(proto(records=[X, {**X, "explicit_hash_key_index": 2**64 - 1}])).data, "outside its table"),
         (
             aggregate_record(
                 proto(hashes=["9"], records=[{"data": b"", "partition_key_index": 1, "explicit_hash_key_index": 0}])
@@ -353,6 +354,11 @@ class TestLarge:
         monkeypatch.setattr(deaggregation, "MAX_CHUNK", len(body) - 1)
         assert len(list(expand(aggregate_record(body), HashRangeFilter(None), 5))) > 1
 
+    def test_ten_thousand_user_records_are_expanded_at_once_and_more_in_parts(self):
+        body = proto(records=[X] * 10_000)
+        assert len(list(expand(aggregate_record(body), HashRangeFilter(None)))) == 1
+        assert len(list(expand(aggregate_record(body + proto(keys=(), records=[X])), HashRangeFilter(None)))) > 1
+
     def test_others_may_run_before_each_part(self):
         steps = list(expand(outer(aggregate(self.ENTRIES)), HashRangeFilter(None), 5))
         delivered = [n for n, step in enumerate(steps) if step is not None and step.records]
@@ -421,6 +427,14 @@ def test_a_field_that_is_longer_than_the_data_is_refused(data):
     with pytest.raises(AggregateError, match="longer than its message"):
         end_of_chunk(data, 0, 10)
     assert end_of_chunk(b"\x0a\x00" + data + bytes(200), 0, 1) == 2
+
+
+@pytest.mark.parametrize("length", [b"\x05", b"\x85\x00", b"\x85\x80\x80\x80\x00"])
+@pytest.mark.parametrize("after", [b"", b"\x0a\x00"])
+def test_a_length_may_have_more_bytes_than_it_needs(length, after):
+    data = b"\x0a" + length + b"abcde"
+    assert end_of_chunk(data + after, 0, 1) == len(data)
+    assert end_of_chunk(data + after, 0, 9) == len(data + after)
 
 
 def test_a_length_that_is_cut_off_ends_the_chunk_at_the_end_of_the_data():

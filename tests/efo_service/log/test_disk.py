@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from dataclasses import replace
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from efo.model import Checkpoint
-from efo_service.log import disk_partition
+from efo_service.log import disk_partition, disk_writer
 from efo_service.log.catalog import allocate_partition
 from efo_service.log.columns.arrow import record_batch
 from efo_service.log.columns.layout import columns_of
@@ -20,7 +21,14 @@ from efo_service.log.disk_writer import segment_content
 from efo_service.log.files import Limits
 from efo_service.log.segments import Origin, all_segments, list_segments, split_superseded
 from efo_service.log.topic import log_files
-from efo_service.relay.errors import LogOwnerError, SegmentCorruptError, SegmentGoneError, SinkLockedError
+from efo_service.relay.errors import (
+    LogOwnerError,
+    SegmentCorruptError,
+    SegmentGoneError,
+    SinkError,
+    SinkFullError,
+    SinkLockedError,
+)
 from efo_service.relay.mapping import RecordMapping
 from tests.efo_service.conftest import SHARD, STREAM, TOPIC
 
@@ -288,3 +296,20 @@ def test_short_pieces_of_a_segment_are_joined_and_long_columns_are_not_copied(ma
     before, content, after = large.chunks
     assert (type(before), type(after)) == (bytes, bytes)
     assert (content.address, content.size) == (values.address, values.size)
+
+
+@pytest.mark.parametrize("reason", [errno.EIO, errno.ENOSPC])
+def test_a_segment_whose_name_may_not_be_durable_is_no_full_disk(
+    open_writer, make_records, monkeypatch, reason
+) -> None:
+    """It may exist: it must not be written again."""
+
+    def fail(_directory: Path) -> None:
+        raise OSError(reason, os.strerror(reason))
+
+    writer = open_writer()
+    monkeypatch.setattr(disk_writer, "sync_directory", fail)
+    with pytest.raises(SinkError, match=rf"cannot make .*\.arrow durable: {os.strerror(reason)}") as raised:
+        writer.append(make_records(1))
+    assert not isinstance(raised.value, SinkFullError)
+    writer.close()
