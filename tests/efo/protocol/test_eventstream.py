@@ -112,6 +112,29 @@ def test_a_frame_that_arrives_as_a_whole_is_not_copied():
     assert [message.payload.obj is data for message in decoder.messages()] == [True, True]
 
 
+def test_short_chunks_of_a_frame_are_joined_and_long_ones_are_not_copied():
+    """A single byte as a chunk would take fifty times its memory."""
+    data, sizes = frame(payload=bytes(5000)), []
+    decoder = EventStreamDecoder()
+    for byte in data[:-1]:
+        decoder.receive_data(bytes([byte]))
+        sizes = [len(chunk) for chunk in decoder._later]
+    assert sizes == [1024] * 4 + [5016 - 2 - 4 * 1024]
+    decoder = EventStreamDecoder()
+    chunks = [data[:3], data[3 : 3 + 1024], data[3 + 1024 : -1]]
+    for chunk in chunks:
+        decoder.receive_data(chunk)
+    assert [received is chunk for received, chunk in zip(decoder._later, chunks[1:], strict=True)] == [True, True]
+
+
+def test_messages_are_equal_by_their_headers_and_their_payload():
+    message = EventStreamMessage({"a": "1"}, b"x")
+    assert message == EventStreamMessage({"a": "1"}, memoryview(b"x"), 7)
+    assert message.wire_length == 0
+    for other in (EventStreamMessage({}, b"x"), EventStreamMessage({"a": "1"}, b"y"), ({"a": "1"}, b"x"), None):
+        assert message != other
+
+
 def test_each_message_has_its_own_headers():
     sent = [({"a": "1"}, b""), ({"a": "1"}, b""), ({"b": "2"}, b""), ({}, b""), ({"a": "1"}, b"")]
     assert decode(*(encode(*message) for message in sent)) == [EventStreamMessage(*message) for message in sent]
