@@ -112,6 +112,15 @@ def test_a_frame_that_arrives_as_a_whole_is_not_copied():
     assert [message.payload.obj is data for message in decoder.messages()] == [True, True]
 
 
+def test_frames_that_arrive_in_a_chunk_each_are_not_copied():
+    decoder, chunks = EventStreamDecoder(), [frame(payload=b"first"), frame(payload=b"second")]
+    for chunk in chunks:
+        decoder.receive_data(chunk)
+    assert [message.payload.obj is chunk for message, chunk in zip(decoder.messages(), chunks, strict=True)] == [
+        True
+    ] * 2
+
+
 def test_short_chunks_of_a_frame_are_joined_and_long_ones_are_not_copied():
     """A single byte as a chunk would take fifty times its memory."""
     data, sizes = frame(payload=bytes(5000)), []
