@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from efo.model import Checkpoint, Lease
+from efo.protocol.assignment.assign import assign
 from efo.protocol.assignment.balance import _moves, _Shares, _weights
 
 
@@ -101,6 +102,17 @@ def test_a_lease_weighs_one_and_its_part_of_the_mean_throughput():
     assert _weights(leases, by_throughput=True) == {"0": 1.75, "1": 3.25, "2": 2.0, "3": 1.0}
     assert set(_weights(leases, by_throughput=False).values()) == {1.0}
     assert set(_weights(leases[2:], by_throughput=True).values()) == {1.0}  # nothing is measured
+
+
+def test_the_lightest_lease_tells_whether_a_move_would_make_the_loads_more_even():
+    """The busy lease of bob weighs more than what ann has less: it stays, and light ones move."""
+    busy = Lease("busy", Checkpoint.LATEST, owner="bob", throughput_kbps=100.0)
+    idle = [
+        Lease(str(number), Checkpoint.LATEST, owner="bob" if number < 6 else "ann", throughput_kbps=0.0)
+        for number in range(14)
+    ]
+    assert {lease.key for lease in assign([busy, *idle], "ann", by_throughput=True).steal} == set("012345")
+    assert assign([busy, *idle], "bob", by_throughput=True).steal == ()
 
 
 tables = st.dictionaries(
