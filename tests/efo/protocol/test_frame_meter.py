@@ -68,6 +68,14 @@ class TestSteps:
             with pytest.raises(TransportError, match="PING"):
                 steps(meter, frame(PING, bytes(8)))
 
+    @pytest.mark.parametrize(
+        "one", [frame(PING, bytes(8)), frame(DATA, flags=END_STREAM), frame(SETTINGS), frame(DATA)]
+    )
+    def test_a_frame_without_headers_is_one_frame_of_work(self, one):
+        count = min(MAX_STEP, LIMITS[one[3]])
+        more = frame(DATA, b"x") * (MAX_STEP - count)
+        assert steps(FrameMeter("p"), one * count + more + b"x") == [one * count + more, b"x"]
+
     def test_header_blocks_count_more(self, meter):
         one = frame(HEADERS, bytes(100))
         assert steps(meter, one * 40) == [one * 16, one * 16, one * 8]
@@ -155,6 +163,7 @@ class TestLimits:
             steps(meter, frame(HEADERS, piece) + frame(CONTINUATION, piece) * 3)
         with pytest.raises(TransportError, match="header block"):
             steps(meter, frame(CONTINUATION, b"x"))
+        steps(FrameMeter("p"), frame(CONTINUATION, piece * 4))  # out of place, which h2 tells
 
 
 def test_the_limits_of_what_frames_hold() -> None:

@@ -114,6 +114,14 @@ def test_a_text_that_quotes_headers_or_arguments_is_not_reported(code, message):
             "Signature not yet current: 20190305T002809Z is still later than x (20190304T212815Z + 15 min.)",
             "signed 10794 s ahead of the service's clock",
         ),
+        (
+            "Signature expired: 20261126T134853Z is now earlier than x (20261126T134854Z - 5 min.)",
+            "signed 1 s behind the service's clock",
+        ),
+        (
+            "Signature expired: 20261126T134853Z is now earlier than x (20261126T134853Z - 5 min.)",
+            "signed 0 s ahead of the service's clock",
+        ),
     ],
 )
 @pytest.mark.parametrize("code", ["InvalidSignatureException", "SignatureDoesNotMatch", "RequestTimeTooSkewed"])
