@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 import msgspec
+import pyarrow as pa
+import pyarrow.compute
 import pytest
 from hypothesis import given, strategies as st
 
@@ -84,3 +87,40 @@ def test_each_record_is_what_was_packed(records: list[Record], kind: str | None)
     assert (found[0], found[-1], len(found)) == (records[0], records[-1], len(records))
     assert list(found) == records
     assert found.numbers == [record.sequence_number for record in records]
+
+
+def test_its_hash_is_that_of_the_tuple() -> None:
+    assert hash(pack(RECORDS)) == hash(RECORDS)
+
+
+@pytest.mark.parametrize("keyed", [RECORDS, [Record("7", 0.0, b"", None), Record("8", 1.001, b"x", "k")]])
+def test_its_columns_are_those_of_arrow(keyed: Sequence[Record]) -> None:
+    table = pa.table(pack(keyed).arrow(pa))
+    table.validate(full=True)
+    assert {field.name: str(field.type) for field in table.schema} == {
+        "sequence_number": "string",
+        "sub_sequence_number": "int64",
+        "approximate_arrival_timestamp": "timestamp[ms, tz=UTC]",
+        "partition_key": "string",
+        "data": "binary",
+        "encryption_type": "string",
+        "explicit_hash_key": "string",
+        "tags": "list<item: struct<key: string not null, value: string>>",
+    }
+    assert table.to_pylist() == [
+        {
+            "sequence_number": record.sequence_number,
+            "sub_sequence_number": 0,
+            "approximate_arrival_timestamp": (
+                datetime.fromtimestamp(record.approximate_arrival_timestamp, UTC)
+                if record.approximate_arrival_timestamp
+                else None
+            ),
+            "partition_key": record.partition_key,
+            "data": record.data,
+            "encryption_type": record.encryption_type,
+            "explicit_hash_key": None,
+            "tags": [],
+        }
+        for record in keyed
+    ]
