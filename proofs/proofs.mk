@@ -99,9 +99,10 @@ $(MINISTACK)/.ready: requirements/ministack.txt
 $(FOREIGN)/localstack/.ready: requirements/foreign-localstack.txt
 
 ENVIRONMENTS := base fuzz docs native audit delivery witnesses/python-venv migration/python-venv peers/python-venv ministack foreign/localstack
-# What has no wheel is built by the packages of build.txt where that is among the locks.
+# What has no wheel is built by the packages of build.txt where that is among the locks. --relocatable: their programs, such
+# as pip-audit, run wherever the checkout, or .tools, is moved.
 $(ENVIRONMENTS:%=.tools/%/.ready): $(UV)
-	@test -x $(@D)/bin/python || $(UV) venv --quiet --python .tools/uv/bin/python $(@D)
+	@test -x $(@D)/bin/python || $(UV) venv --quiet --relocatable --python .tools/uv/bin/python $(@D)
 	@for lock in $(filter requirements/%.txt,$^); do $(UV) pip install --quiet --python $(@D)/bin/python --require-hashes \
 		$(if $(THEN),--no-build-isolation) -r $$lock || exit 1; done
 	@$(THEN)
@@ -172,7 +173,7 @@ $(OBJECT_STORES)/.ready: $(UV) requirements/object-stores.txt proofs/local_serve
 	$(NEED_NODE)
 	@command -v go >/dev/null || { echo "make: $(@D) needs Go: https://go.dev/doc/install" >&2; exit 69; }
 	@mkdir -p $(@D)/bin
-	@test -x $(@D)/moto/bin/python || $(UV) venv --quiet --python .tools/uv/bin/python $(@D)/moto
+	@test -x $(@D)/moto/bin/python || $(UV) venv --quiet --relocatable --python .tools/uv/bin/python $(@D)/moto
 	$(UV) pip install --quiet --python $(@D)/moto/bin/python --require-hashes -r requirements/object-stores.txt
 	GOBIN=$(CURDIR)/$(@D)/bin go install $(VERSITYGW)
 	cp proofs/local_servers/azurite/package.json proofs/local_servers/azurite/package-lock.json $(@D)

@@ -12,6 +12,7 @@ from proofs.interop.clients.load import RECORDS
 from proofs.interop.clients.transcript import Comparison
 from proofs.local_servers import installing
 from tests import makefile
+from tests.paths import ROOT
 
 
 def test_only_the_servers_of_the_chosen_stores_are_downloaded(capsys):
@@ -52,6 +53,13 @@ def test_each_recipe_that_needs_a_tool_names_it_first(tool):
     for rule in rules:
         lines = rule[rule.index(".ready:") :].splitlines()
         assert lines[1].strip() == need
+
+
+def test_the_programs_of_each_environment_run_where_the_checkout_is_moved():
+    """Otherwise their first lines name the interpreter by the path at which it was installed."""
+    made = re.findall(r"\$\(UV\) venv .*", (ROOT / "proofs/proofs.mk").read_text())
+    assert made
+    assert [line for line in made if "--relocatable" not in line] == []
 
 
 def test_a_skipped_client_is_no_success():
