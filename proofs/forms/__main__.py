@@ -9,6 +9,7 @@ example: make forms; make forms ARGS="-k until"
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import sys
@@ -57,7 +58,11 @@ class Cells:
 
 
 def main(arguments: list[str]) -> int:
-    """Run the tests and print the matrix; return the exit status."""
+    """Run the tests and print the matrix; return the exit status. Arguments are pytest's, but for --help."""
+    parser = argparse.ArgumentParser(
+        "make forms", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    _, arguments = parser.parse_known_args(arguments)
     os.environ["EFO_FORMS"] = "all"
     cells = Cells()
     os.chdir(ROOT)

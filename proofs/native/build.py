@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import shutil
@@ -22,6 +23,7 @@ _CHECK: Final = "from efo.protocol.native import DECODER; print(DECODER.detail);
 
 def main() -> int:
     """Build and install. Return the exit status: 0 also if there is no cargo."""
+    argparse.ArgumentParser("make native", description=__doc__).parse_args()
     cargo = shutil.which("cargo")
     if cargo is None:
         print("native: there is no cargo (https://rustup.rs), so efo reads records by the Python step")

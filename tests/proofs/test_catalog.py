@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import subprocess
 import sys
 
@@ -22,6 +23,17 @@ ALL = [proof for proofs in PROOFS.values() for proof in proofs]
 def test_its_module_can_be_run(proof):
     module = ROOT / (proof.module.replace(".", "/") + ".py")
     assert module.exists() or module.with_suffix("").joinpath("__main__.py").exists()
+
+
+@pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")
+@pytest.mark.parametrize("proof", ALL, ids=lambda proof: proof.name)
+def test_it_says_what_it_takes_and_runs_nothing(proof, monkeypatch, capsys):
+    """`ARGS="--help"` is what the list advises."""
+    monkeypatch.setattr(sys, "argv", [proof.name, "--help"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module(proof.module, run_name="__main__")
+    assert not ended.value.code
+    assert capsys.readouterr().out.lower().startswith("usage: ")
 
 
 def test_make_has_a_target_for_each_row():

@@ -1,10 +1,13 @@
-"""`python -m proofs.interop.clients [name ...]`: run the clients, print a table and, as the last line, one JSON object.
+"""Let third-party clients read the fake; print a table and, as the last line, one JSON object.
 
 Exit status: 0 if every client passed, 1 if one failed, 2 for an unknown name, 69 if one lacks its toolchain.
+
+example: make third-party-clients ARGS="boto3"
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import sys
@@ -31,7 +34,11 @@ _LIFE: Final = 12.0
 
 def main() -> int:
     """Run the command."""
-    names = sys.argv[1:]
+    parser = argparse.ArgumentParser(
+        "make third-party-clients", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("clients", nargs="*", help="some of the clients (all)")
+    names = parser.parse_args().clients
     if unknown := set(names) - {client.name for client in CLIENTS}:
         known = ", ".join(client.name for client in CLIENTS)
         print(f"unknown client {', '.join(sorted(unknown))}: choose from {known}", file=sys.stderr)
