@@ -14,7 +14,10 @@ _MAX: Final = 2**128 - 1
 _LOW: Final = "0"
 _POLL: Final = 1.0
 _STATUS_TIMEOUT: Final = 600.0
-_TAKEOVER: Final = 1.5
+_CALL_INTERVAL: Final = 1.5
+"""A consumer may call SubscribeToShard once a second for a shard, """
+_TAKEOVER: Final = 5.5
+"""and successfully once in five."""
 _BAD_TAG_CHARACTERS: Final = {"semicolon": ";", "comma": ",", "percent": "%", "tab": "\t", "newline": "\n"}
 
 
@@ -208,9 +211,9 @@ class Script:
         await self._subscribe("subscribe to an unknown shard", 0, consumer, "shardId-000000000099", start)
         no_number = {"Type": "AT_SEQUENCE_NUMBER"}
         await self._subscribe("subscribe without a number", 0, consumer, SECOND, no_number)
-        await trio.sleep(_TAKEOVER)
+        await trio.sleep(_CALL_INTERVAL)
         await self._subscribe("subscribe", 2, consumer, FIRST, start)
-        await trio.sleep(_TAKEOVER)
+        await trio.sleep(_CALL_INTERVAL)
         await self._subscribe("subscribe again within five seconds", 0, consumer, FIRST, start)
         self._consumer = consumer
 
@@ -262,6 +265,7 @@ class Script:
             at_latest = {"StreamName": name, "ShardFilter": {"Type": "AT_LATEST"}}
             await call(f"{label}: the open shards", "ListShards", **at_latest)
             at_end = {"Type": "LATEST"}
+            await trio.sleep(_TAKEOVER)  # a server that is UPDATING for a moment only would still refuse it
             await self._subscribe(f"{label}: subscribe to the first shard", 0, self._consumer, FIRST, at_end)
         await call("split a closed shard", "SplitShard", **self._split(FIRST, 500))
 

@@ -7,7 +7,7 @@ import os
 import pytest
 import trio
 
-from efo.testing import FakeKinesis, FakeKinesisThread, FaultScript, When
+from efo.testing import FakeKinesis, FakeKinesisThread, FakeSettings, FaultScript, When
 from efo.testing.faults import Refuse
 from proofs.interop.comparison import __main__ as command
 from proofs.interop.comparison.comparison import Difference, comparable, differences
@@ -26,9 +26,9 @@ class Messages(list):
 class Endpoint:
     """A fake that is compared with another one. `faults`: what it does differently."""
 
-    def __init__(self):
+    def __init__(self, settings=SETTINGS):
         self.faults = FaultScript()
-        self.fake = FakeKinesis(settings=SETTINGS, faults=self.faults)
+        self.fake = FakeKinesis(settings=settings, faults=self.faults)
         self.progress = Messages()
         self.left = None
 
@@ -51,6 +51,11 @@ async def test_the_fake_does_not_differ_from_itself(endpoint, autojump_clock):
     outcome = await endpoint.compared()
     assert (outcome.differences, outcome.left, endpoint.left) == ([], [], [])
     assert outcome.calls > 90
+
+
+async def test_an_endpoint_whose_states_last_a_moment_does_not_differ(autojump_clock):
+    """As those of `efo fake`: then each subscription still comes five seconds after the one before."""
+    assert (await Endpoint(FakeSettings()).compared()).differences == []
 
 
 async def test_a_planted_difference_is_found(endpoint, autojump_clock):
