@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
+from efo_service.exit_codes import Exit
+from proofs.manifests.__main__ import exit_status
 from proofs.manifests.cluster import Cluster, pod_of
 
 DEPLOYMENT = {
@@ -40,3 +44,12 @@ def test_only_the_namespace_and_its_account_are_created() -> None:
     namespace = {"kind": "Namespace", "metadata": {"name": "apps"}}
     assert asked.refusals([namespace, DEPLOYMENT])[0].startswith("Pod")
     assert ["--dry-run=server" in words for words in asked.words] == [False, True, True, True]
+
+
+@pytest.mark.parametrize(
+    ("server", "lint", "status"),
+    [("asked", [], 0), ("not asked: no etcd", [], Exit.UNAVAILABLE), ("not asked: no etcd", ["a finding"], 1)],
+)
+def test_without_a_server_not_all_was_checked(server, lint, status) -> None:
+    result = {"schema_errors": [], "disagreements": [], "lint": lint, "policy_findings": [], "refused": []}
+    assert exit_status({**result, "server": server}) == status
