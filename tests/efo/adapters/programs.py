@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 from unittest.mock import patch
 
 import trio
-import trio.testing
 
 import efo
 import efo.aio
@@ -28,19 +27,14 @@ from efo.adapters import engine
 from efo.exception_groups import collapse_groups
 from efo.testing import FakeKinesis, FakeSettings
 from efo.testing.faults.script import FaultScript
+from tests.efo.adapters.virtual_time import run_in_virtual_time
 
 STREAM = "orders"
-PATIENCE = 0.01
-"""Seconds without anything to do before the clock jumps: the application's thread may be about to answer."""
 
 _E = TypeVar("_E")
 OnBatch = Callable[[Any, efo.Batch], bool]
 Program = Callable[..., None]
 """Reads the stream of a world: `program(world, on_batch, on_error=None, **options)`."""
-
-
-def run_in_virtual_time(main: Callable[[], Any]) -> None:
-    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=PATIENCE))
 
 
 class World:

@@ -13,7 +13,8 @@ import efo.aio
 import efo.sync
 from efo.testing import FakeKinesis, FakeSettings
 from tests.arguments import arguments_of
-from tests.efo.adapters.programs import run_in_virtual_time, use_virtual_time
+from tests.efo.adapters.programs import use_virtual_time
+from tests.efo.adapters.virtual_time import run_in_virtual_time
 
 STREAM = "orders"
 
