@@ -78,7 +78,7 @@ PROOFS: Final = {
         Proof("image-test", "proofs.image", "The images, built by buildah and run by runc", 'ARGS="--target kafka"'),
         Proof("manifests", "proofs.manifests", "Kubernetes manifests and IAM policies", 'ARGS="--write DIR"'),
         Proof("release-check", "proofs.release", "What a release has, built, installed and tried", takes="6 min"),
-        Proof("pythons", "proofs.pythons", "The wheel on each Python", 'ARGS="3.14"', takes="15 min"),
+        Proof("pythons", "proofs.pythons", "The wheel on each Python", 'ARGS="3.14"', takes="45 min"),
         Proof("audit", "proofs.audit", "Licences and vulnerabilities of dependencies; an SBOM", 'ARGS="--sbom PATH"'),
         Proof("api", "tools.api", "The public names, from a base install", 'ARGS="--json"'),
     ),
