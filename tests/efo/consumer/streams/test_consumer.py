@@ -598,9 +598,23 @@ async def test_after_another_error_or_a_success_the_pauses_begin_anew(autojump_c
     assert [event.cooldown for event in world.seen if isinstance(event, StreamIsolated)] == [10.0] * 4
 
 
+async def test_what_was_left_unacked_of_a_stream_does_not_count_once_it_is_removed(autojump_clock):
+    world = World("a", "b")
+    async with world.running() as consumers:
+        consumers["a"].complete(is_caught_up=False)
+        consumers["b"].is_caught_up = True
+        await trio.sleep(1)
+        assert not world.consumer.caught_up()
+        world.consumer.remove("a")
+        await trio.sleep(1)
+        assert world.consumer.caught_up()
+    assert world.consumer.caught_up()
+
+
 async def test_a_very_long_refusal_has_the_longest_pause(autojump_clock):
     world = World("a", on_service_error="isolate", retry_after=1e-6)
     world.failing["a"] = [RECREATED] * 40
     async with world.running():
         await trio.sleep(20_000)
     assert len(world.opened) == 41
+    assert MAX_PAUSE == 600.0
