@@ -206,6 +206,7 @@ def _ending(code: int) -> str:
 async def _supervise(workers: Sequence[_Worker]) -> None:
     """Wait for all processes. When one fails, or at a cancellation, drain all."""
     failures: list[Exception] = []
+    running = [*workers]
 
     async def watch(worker: _Worker) -> None:
         try:
@@ -214,11 +215,12 @@ async def _supervise(workers: Sequence[_Worker]) -> None:
             failures.append(error)
             for other in workers:
                 other.drain()
+        running.remove(worker)  # a process tells once why it ended
 
     async def watch_all() -> None:
         with collapse_groups():
             async with trio.open_nursery() as nursery:
-                for worker in workers:
+                for worker in running:
                     nursery.start_soon(watch, worker)
 
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import multiprocessing
 import os
 import re
 import signal
@@ -10,12 +11,14 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import trio
 
 import efo
-from efo.consumer.processes import CANCEL_GRACE, _pickled, _supervise, _unpickled
+from efo.consumer import processes
+from efo.consumer.processes import CANCEL_GRACE, _consume, _pickled, _run, _supervise, _unpickled, _Worker, usable_cores
 from efo.exception_groups import collapse_groups
 from efo.testing import FakeKinesisThread
 from tests.arguments import arguments_of
@@ -111,8 +114,10 @@ async def test_two_processes_share_the_shards_and_drain(consuming, server, tmp_p
 
 @pytest.mark.e2e
 async def test_the_exception_of_a_handler_ends_all_processes_and_is_raised(consuming):
-    with pytest.raises(LookupError, match="shardId-"):
+    with pytest.raises(LookupError, match="shardId-") as raised:
         await consuming(fail)
+    notes = getattr(raised.value, "__notes__", ())
+    assert not [note for note in notes if "exit code" in note]  # each process tells once why it ended
 
 
 @pytest.mark.e2e
@@ -213,3 +218,175 @@ def test_an_exception_that_cannot_be_pickled_keeps_its_name_alone():
     received = _unpickled(_pickled(Local("bad")))
     assert type(received) is efo.errors.EfoError
     assert str(received) == "the process of a worker ended: Local"
+
+
+# --- the parent, with processes that the tests are ---------------------------------------------------------
+
+
+class Process:
+    """Stands for a process that ends after so many seconds, maybe with an error."""
+
+    def __init__(self, seconds, error=None):
+        self.seconds, self.error = seconds, error
+        self.calls = []
+        self.pid = 77
+        self.process = self.result = self
+
+    async def wait(self):
+        await trio.sleep(self.seconds)
+        if self.error is not None:
+            raise self.error
+
+    def drain(self):
+        self.calls.append("drain")
+
+    def kill(self):
+        self.calls.append("kill")
+
+    def close(self):
+        self.calls.append("close")
+
+
+async def test_processes_that_end_by_themselves_end_it(autojump_clock):
+    workers = [Process(3), Process(5)]
+    await _supervise(workers)
+    assert trio.current_time() == 5
+    assert [worker.calls for worker in workers] == [["drain", "kill", "close"]] * 2
+
+
+async def test_a_process_that_fails_drains_the_others_and_the_first_failure_is_raised(autojump_clock):
+    workers = [Process(3, LookupError("first")), Process(5, ValueError("second")), Process(7)]
+    with pytest.raises(LookupError, match="first") as raised:
+        await _supervise(workers)
+    assert raised.value.__notes__ == ["in another process: ValueError: second"]
+    assert trio.current_time() == 7
+    assert [worker.calls for worker in workers] == [["drain", "drain", "drain", "kill", "close"]] * 3
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """Return what each process is started with."""
+    calls = []
+
+    def start(consuming):
+        calls.append(consuming)
+        return Process(1)
+
+    monkeypatch.setattr(_Worker, "start", start)
+    return calls
+
+
+async def test_each_process_gets_its_share_of_the_subscribe_budget_and_all_else_as_it_is(autojump_clock, started):
+    settings = efo.ConsumerSettings(subscribes_per_second=6.0, max_leases=3)
+    async with trio.open_nursery() as nursery:
+        call = partial(efo.consume_in_processes, STREAM, fail, application="app", processes=3, settings=settings)
+        workers = await nursery.start(partial(call, leases="file.sqlite", region="eu-west-1", key_concurrency=2))
+        assert workers.pids == (77, 77, 77)
+        workers.drain()
+    assert len(started) == 3
+    assert started[0].args == (STREAM, fail)
+    given = started[0].keywords
+    assert (given["settings"].subscribes_per_second, given["settings"].max_leases) == (2.0, 3)
+    assert (given["leases"], given["region"], given["key_concurrency"]) == ("file.sqlite", "eu-west-1", 2)
+
+
+async def test_by_default_there_is_a_process_for_each_core_and_one_key_at_a_time(autojump_clock, started, monkeypatch):
+    monkeypatch.setattr(processes, "usable_cores", lambda: 4)
+    await efo.consume_in_processes(STREAM, fail, application="app")
+    assert len(started) == 4
+    assert started[0].keywords["key_concurrency"] == 1
+    assert started[0].keywords["settings"].subscribes_per_second == efo.ConsumerSettings().subscribes_per_second / 4
+
+
+@pytest.mark.parametrize(("affinity", "cores", "usable"), [({0, 3, 4}, 8, 3), (None, 8, 8), (None, None, 1)])
+def test_the_usable_cores_are_those_that_the_process_may_run_on(monkeypatch, affinity, cores, usable):
+    monkeypatch.setattr(os, "cpu_count", lambda: cores)
+    if affinity is None:
+        monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    else:
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: affinity, raising=False)
+    assert usable_cores() == usable
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [(0, None), (3, "process 9 ended with exit code 3"), (-9, "process 9 ended with signal SIGKILL")],
+)
+def test_a_process_that_sends_no_error_has_ended_by_its_exit_code(code, message):
+    receiving, sending = multiprocessing.Pipe(duplex=False)
+    sending.close()
+    error = _Worker(SimpleNamespace(exitcode=code, pid=9), None, receiving)._error()
+    assert error is None if message is None else message in str(error)
+
+
+def test_a_process_that_sent_an_error_has_ended_by_it():
+    receiving, sending = multiprocessing.Pipe(duplex=False)
+    sending.send_bytes(_pickled(LookupError("bad")))
+    error = _Worker(SimpleNamespace(exitcode=1, pid=9), None, receiving)._error()
+    assert type(error) is LookupError
+
+
+# --- a process, in this one --------------------------------------------------------------------------------
+
+
+class Draining:
+    """A consumer that ends when it is drained."""
+
+    def __init__(self):
+        self.drained = trio.Event()
+
+    def drain(self):
+        self.drained.set()
+
+
+async def test_a_process_drains_its_consumer_when_its_pipe_closes():
+    receiving, sending = multiprocessing.Pipe(duplex=False)
+    consumer = Draining()
+
+    async def consuming(task_status):
+        task_status.started(consumer)
+        sending.close()
+        await consumer.drained.wait()
+
+    with trio.fail_after(60):
+        await _consume(consuming, receiving)
+
+
+async def test_a_process_whose_pipe_closes_while_its_consumer_opens_gives_it_up():
+    receiving, sending = multiprocessing.Pipe(duplex=False)
+
+    async def consuming(task_status):
+        sending.close()
+        await trio.sleep_forever()
+
+    with trio.fail_after(60):
+        await _consume(consuming, receiving)
+
+
+async def test_a_process_ends_with_its_consumer_though_nobody_drains_it():
+    receiving, sending = multiprocessing.Pipe(duplex=False)
+
+    async def consuming(task_status):
+        task_status.started(Draining())
+
+    with trio.fail_after(60):
+        await _consume(consuming, receiving)
+    sending.close()
+
+
+def test_a_process_sends_the_error_that_ends_it_and_leaves_ctrl_c_to_its_parent():
+    drained, _control = multiprocessing.Pipe(duplex=False)
+    result, failed = multiprocessing.Pipe(duplex=False)
+    before = signal.getsignal(signal.SIGINT)
+
+    async def consuming(task_status):
+        raise LookupError("bad")
+
+    try:
+        with pytest.raises(SystemExit) as raised:
+            _run(consuming, drained, failed)
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert raised.value.code == 1
+    assert str(_unpickled(result.recv_bytes())) == "bad"
