@@ -338,8 +338,8 @@ class MultiStreamConsumer:
 
     async def _read(self, config: StreamConfig, stream: _Stream) -> None:
         """Open a stream and read it until it is left."""
-        if self._reader is None:
-            raise AssertionError("only `run` starts streams")
+        reader = self._reader
+        assert reader is not None  # noqa: S101 - only `run` starts streams
 
         def observed(observer: Observer) -> Observer:
             if stream.refused_since is None:
@@ -354,7 +354,7 @@ class MultiStreamConsumer:
                 if stream.refused_since is None:
                     stream.error = None
                 try:
-                    await consumer.run(self._reader)
+                    await consumer.run(reader)
                 finally:
                     is_complete = consumer.is_complete
                     stream.consumer, self._ended[config.name] = None, consumer.caught_up()

@@ -13,8 +13,9 @@ import efo
 from efo.checks import name_of
 from efo.consumer.handlers.batched import in_thread
 from efo.consumer.handlers.handler import Handler
-from efo.consumer.handlers.misuse import misuse_of_efo
-from efo.errors import HandlerError
+from efo.consumer.handlers.misuse import check_no_handler, check_surface, misuse_of_efo
+from efo.consumer.handlers.processor import ProcessorReader
+from efo.errors import ConfigurationError, DeserializationError, HandlerError
 from efo.events import ignore_events
 from efo.model import Batch, Record
 from efo.protocol.per_key_order import BatchSlice
@@ -308,3 +309,200 @@ def test_exceptions_that_caused_each_other_are_looked_at_once():
     one, other = ValueError("one"), KeyError("other")
     one.__cause__, other.__context__ = other, one
     assert misuse_of_efo(ExceptionGroup("both", [one, other])) is None
+
+
+# --- what is looked at -------------------------------------------------------------------------------------
+
+
+def caused(error, cause):
+    error.__cause__ = cause
+    return error
+
+
+UNREADABLE = DeserializationError("no JSON", sequence_number="1")
+
+
+@pytest.mark.parametrize(
+    ("error", "found"),
+    [
+        (HandlerError("no parameter"), "no parameter"),
+        (misspelling(), "'Batch' object has no attribute 'recrods'"),
+        (ExceptionGroup("two", [ValueError("1"), HandlerError("no parameter")]), "no parameter"),
+        (ExceptionGroup("two", [ValueError("1"), misspelling()]), "'Batch' object has no attribute 'recrods'"),
+        (caused(ValueError("1"), ExceptionGroup("two", [KeyError("2"), HandlerError("no")])), "no"),
+        (caused(ValueError("1"), KeyboardInterrupt()), None),
+        (caused(UNREADABLE, misspelling()), None),  # it is about data, or a schema that data named
+        (ExceptionGroup("two", [UNREADABLE, HandlerError("no")]), "no"),
+    ],
+)
+def test_each_exception_of_a_group_and_each_cause_is_looked_at(error, found):
+    text = misuse_of_efo(error)
+    assert (text if found is None or text is None else text.partition(".")[0]) == found
+
+
+def test_an_exception_that_is_there_twice_hides_no_other():
+    twice = ValueError("1")
+    assert misuse_of_efo(ExceptionGroup("three", [twice, twice, HandlerError("no")])) == "no"
+
+
+def without(obj):
+    """Return the exception of an attribute that an object does not have."""
+    with pytest.raises(AttributeError) as raised:
+        obj.nothing  # noqa: B018
+    return raised.value
+
+
+KEYLESS = Record("7", 0.0, b"data", None, tags=(("a", "b"),))
+TWO = Batch("orders", "s-0", (KEYLESS, dataclasses.replace(BATCH).records[0]), "2", 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("obj", "batch", "is_misuse"),
+    [
+        (BATCH, None, True),
+        (efo, None, True),
+        ((RECORD,), None, True),
+        ((RECORD, 7), None, True),
+        ((), None, False),
+        ((7, RECORD), None, False),
+        ("s-0", None, False),
+        (TWO.shard_id, TWO, True),
+        (TWO.stream, TWO, True),
+        (KEYLESS.data, TWO, True),
+        (KEYLESS.sequence_number, TWO, True),
+        (RECORD.partition_key, TWO, True),
+        (None, TWO, False),  # the partition key that a record does not have is nobody's mistake
+        (7, TWO, False),
+    ],
+)
+def test_an_attribute_that_an_object_of_efo_or_a_field_of_the_batch_does_not_have_is_misuse(obj, batch, is_misuse):
+    assert (misuse_of_efo(without(obj), batch) is not None) is is_misuse
+
+
+@dataclasses.dataclass(frozen=True)
+class Customer:
+    name: str
+
+
+def raised_by(function):
+    with pytest.raises(Exception) as raised:  # noqa: PT011 - the test looks at it
+        function()
+    return raised.value
+
+
+@pytest.mark.parametrize(
+    ("function", "is_misuse"),
+    [
+        (lambda: setattr(BATCH, "records", ()), True),
+        (lambda: delattr(BATCH, "records"), True),
+        (lambda: setattr(RECORD, "data", b""), True),
+        (lambda: setattr(Customer("ann"), "name", "bob"), False),
+        (lambda: delattr(Customer("ann"), "name"), False),
+        (lambda: len(RECORD), True),
+        (lambda: [*RECORD], True),
+        (lambda: "a" in RECORD, True),
+        (lambda: Batch(7), True),
+        (lambda: efo.errors.IsolateShardError(1, 2, 3), True),
+        (lambda: json.loads(Customer("ann")), False),
+        (lambda: len(Customer("ann")), False),
+        (lambda: efo.nothing, True),
+        (lambda: __import__("efo.nothing"), True),
+        (lambda: __import__("nothing"), False),
+        (lambda: HOLD, True),  # noqa: F821
+        (lambda: HELD, False),  # noqa: F821
+    ],
+)
+def test_what_python_says_of_an_object_of_efo_is_misuse_and_of_others_not(function, is_misuse):
+    error = raised_by(function)
+    assert (misuse_of_efo(error) is not None) is is_misuse, error
+
+
+def test_a_mix_of_event_loops_is_told_in_one_sentence():
+    error = raised_by(asyncio.get_running_loop)
+    assert misuse_of_efo(error) == (
+        "trio and asyncio are mixed: what efo.aio calls runs on asyncio, what efo calls on trio, and what efo.sync"
+        " calls on neither: no running event loop"
+    )
+    assert misuse_of_efo(RuntimeError("no running event loop")) is not None  # it was raised nowhere
+
+
+# --- readers -----------------------------------------------------------------------------------------------
+
+
+class OtherHandler(Handler):
+    surface = "efo.aio"
+
+
+class SubHandler(OtherHandler):
+    """A class of the application."""
+
+
+class OtherProcessor(ProcessorReader):
+    surface = "efo.sync"
+
+
+class Stranger:
+    surface = "elsewhere"
+
+
+async def handle(batch): ...
+
+
+async def handle_records(records): ...
+
+
+async def read(shard): ...
+
+
+class Processor(efo.RecordProcessor):
+    async def process_records(self, batch, checkpointer): ...
+
+
+@pytest.mark.parametrize(
+    ("reader", "surface", "message"),
+    [
+        (Handler(handle), "efo", None),
+        (OtherHandler(handle), "efo.aio", None),
+        (read, "efo", None),
+        (Stranger(), "efo", None),
+        (
+            SubHandler(handle),
+            "efo",
+            "efo.aio.Handler, whose functions run on asyncio, and this consumer runs them on trio: use efo.Handler",
+        ),
+        (
+            OtherProcessor(Processor),
+            "efo.aio",
+            (
+                "efo.sync.ProcessorReader, whose functions run on no event loop, and this consumer runs them on asyncio: "
+                "use efo.aio.ProcessorReader"
+            ),
+        ),
+    ],
+)
+def test_a_reader_of_another_surface_is_refused(reader, surface, message):
+    if message is None:
+        check_surface(reader, surface)
+        return
+    with pytest.raises(ConfigurationError) as raised:
+        check_surface(reader, surface)
+    assert str(raised.value) == f"reader is an {message}"
+
+
+@pytest.mark.parametrize(
+    ("reader", "message"),
+    [
+        (read, None),
+        (lambda: None, None),
+        (7, None),
+        (int, None),  # Python does not know its parameters
+        (handle, r"reader handle\(batch\) looks like a handler, .*: pass efo.aio.Handler\(handle\)"),
+        (handle_records, r"reader handle_records\(records\) looks like a handler"),
+    ],
+)
+def test_a_handler_is_no_reader_of_shards(reader, message):
+    if message is None:
+        check_no_handler(reader, "efo.aio")
+        return
+    with pytest.raises(ConfigurationError, match=message):
+        check_no_handler(reader, "efo.aio")
