@@ -11,7 +11,7 @@ import trio
 import efo
 from efo import HOLD, FailurePolicy, events
 from efo.checks import check_async, name_of
-from efo.consumer.handlers.batched import in_thread
+from efo.consumer.handlers.batched import Batched, Waiting, handler_in, in_thread, with_handler
 from efo.errors import ConfigurationError, HandlerError
 from efo.model import Batch, Checkpoint, Record
 from tests.efo.consumer.handlers.test_handler import STREAM, NumberHandler, make_handler, open_environment
@@ -389,3 +389,113 @@ async def test_a_running_thread_is_waited_for_when_its_caller_is_cancelled():
 def test_a_generator_function_in_a_thread_is_rejected(function):
     with pytest.raises(ConfigurationError, match="a call of a generator function runs nothing"):
         in_thread(function)
+
+
+# --- what waits, by itself ---------------------------------------------------------------------------------
+
+
+def delivered(number, *sizes, continuation="end"):
+    """Return a batch of records of these sizes, which are numbered from 100 times its number on."""
+    records = tuple(efo.Record(str(100 * number + n), 0.0, bytes(size), "key") for n, size in enumerate(sizes))
+    return efo.Batch("orders", "s-0", records, continuation, 50 * number, number)
+
+
+class Waits:
+    """What waits of a shard. `calls`: what was taken, as the numbers of records."""
+
+    def __init__(self, *batches, records=4, size=100, seconds=5.0):
+        self.waiting = Waiting(Batched(None, records, size, seconds))
+        self.first = 0  # the first batch since the last seek
+        for batch in batches:
+            self.waiting.add(batch, 10.0)
+
+    def take(self, now=10.0, *, is_last=False):
+        return self.waiting.take(now, lambda batch: batch.number >= self.first, is_last=is_last)
+
+    def calls(self, now=10.0, *, is_last=False):
+        taken = iter(lambda: self.take(now, is_last=is_last), None)
+        return [[int(record.sequence_number) for record in batch] for batch in taken]
+
+
+def test_nothing_is_due_before_something_waits_and_then_after_so_many_seconds():
+    waits = Waits()
+    assert (waits.waiting.due, waits.take(is_last=True)) == (inf, None)
+    waits.waiting.add(delivered(0, 1), 20.0)
+    waits.waiting.add(delivered(1, 1), 22.0)
+    assert waits.waiting.due == 25.0
+    assert waits.take(24.9) is None
+    assert waits.calls(25.0) == [[0, 100]]
+    assert waits.waiting.due == inf
+
+
+@pytest.mark.parametrize(
+    ("batches", "calls", "rest"),
+    [
+        ([delivered(0, 1, 1, 1)], [], [[0, 1, 2]]),
+        ([delivered(0, 1, 1, 1, 1)], [[0, 1, 2, 3]], []),
+        ([delivered(0, 1, 1), delivered(1, 1, 1, 1)], [[0, 1, 100, 101]], [[102]]),
+        ([delivered(0, *[1] * 9)], [[0, 1, 2, 3], [4, 5, 6, 7]], [[8]]),
+        ([delivered(0, 50, 49)], [], [[0, 1]]),
+        ([delivered(0, 50, 50)], [[0, 1]], []),
+        ([delivered(0, 50), delivered(1, 51)], [[0]], [[100]]),
+        ([delivered(0, 60, 30), delivered(1, 30, 10)], [[0, 1]], [[100, 101]]),
+        ([delivered(0, 500, 1)], [[0]], [[1]]),
+        ([delivered(0, 1, 500, 1)], [[0], [1]], [[2]]),
+        ([delivered(0, 1), delivered(1, 500)], [[0], [100]], []),
+    ],
+)
+def test_a_call_has_as_many_records_and_bytes_as_fit(batches, calls, rest):
+    waits = Waits(*batches)
+    assert waits.calls() == calls
+    assert waits.calls(is_last=True) == rest
+    assert waits.waiting.due == inf
+
+
+def test_a_call_has_the_place_of_its_last_record():
+    waits = Waits(delivered(0, 1), delivered(1, 1, 1, 1, continuation="more"), delivered(2, 1), records=3)
+    first, second = waits.take(), waits.take(is_last=True)
+    assert (first.number, first.continuation, first.millis_behind_latest, len(first)) == (1, None, 50, 3)
+    assert (second.number, second.continuation, second.millis_behind_latest, len(second)) == (2, "end", 100, 2)
+    whole = Waits(delivered(1, 1, 1, 1, continuation="more"), records=3).take()
+    assert (whole.number, whole.continuation) == (1, "more")
+
+
+def test_what_was_delivered_before_a_seek_is_dropped():
+    waits = Waits(delivered(0, *[1] * 6), delivered(1, 1), delivered(2, 1, 1))
+    assert [int(record.sequence_number) for record in waits.take()] == [0, 1, 2, 3]
+    waits.first = 2
+    assert waits.calls() == []
+    assert waits.calls(is_last=True) == [[200, 201]]
+    waits.waiting.add(delivered(3, 1, 1, 1), 10.0)
+    assert waits.calls() == []  # the counts began again
+    waits.first = 9
+    assert waits.calls(is_last=True) == []
+
+
+def test_the_limits_of_a_call_by_default():
+    async def handle(batch):
+        """Process nothing."""
+
+    made = efo.batched(handle)
+    assert (made.records, made.size, made.seconds) == (10_000, 16 * 1024 * 1024, 5.0)
+    assert efo.batched(handle, seconds=inf).seconds == inf
+
+
+@pytest.mark.parametrize("limit", [{"records": 0}, {"bytes": 0}, {"seconds": 0}, {"seconds": "5"}])
+def test_a_limit_that_is_none_is_refused(limit):
+    async def handle(batch):
+        """Process nothing."""
+
+    with pytest.raises(efo.errors.ConfigurationError, match=f"{next(iter(limit))}="):
+        efo.batched(handle, **limit)
+
+
+def test_the_limits_stay_when_a_surface_moves_the_handler():
+    async def handle(batch):
+        """Process nothing."""
+
+    made = with_handler(efo.batched(handle, records=7, bytes=8, seconds=9), lambda function: (function,))
+    assert (made.handler, made.records, made.size, made.seconds) == ((handle,), 7, 8, 9)
+    assert with_handler(handle, lambda function: (function,)) == (handle,)
+    assert handler_in(made) == (handle,)
+    assert handler_in(handle) is handle

@@ -458,6 +458,12 @@ class Processor(efo.RecordProcessor):
     async def process_records(self, batch, checkpointer): ...
 
 
+OF_SYNC = (
+    "efo.sync.ProcessorReader, whose functions run on no event loop, and this consumer runs them on asyncio: use"
+    " efo.aio.ProcessorReader"
+)
+
+
 @pytest.mark.parametrize(
     ("reader", "surface", "message"),
     [
@@ -470,14 +476,7 @@ class Processor(efo.RecordProcessor):
             "efo",
             "efo.aio.Handler, whose functions run on asyncio, and this consumer runs them on trio: use efo.Handler",
         ),
-        (
-            OtherProcessor(Processor),
-            "efo.aio",
-            (
-                "efo.sync.ProcessorReader, whose functions run on no event loop, and this consumer runs them on asyncio: "
-                "use efo.aio.ProcessorReader"
-            ),
-        ),
+        (OtherProcessor(Processor), "efo.aio", OF_SYNC),
     ],
 )
 def test_a_reader_of_another_surface_is_refused(reader, surface, message):
