@@ -197,6 +197,21 @@ async def test_a_take_without_a_response_is_no_worker_of_the_same_id(autojump_cl
     assert ann.keys == {"s0"}
 
 
+@pytest.mark.parametrize("is_deleted", [True, False])
+async def test_a_take_without_a_response_is_released_at_the_end_if_its_row_is_still_there(
+    autojump_clock, fleet, is_deleted
+):
+    await fleet.create(1)
+    ann = fleet.start("ann", eligible=lambda lease: lease.owner is None)
+    ann.store.faults["take"] = "response_lost"
+    await trio.sleep(0.2)
+    if is_deleted:
+        await fleet.store.delete("s0")
+    await trio.sleep(1)
+    await ann.stop()
+    assert len(ann.store.times("release")) == (not is_deleted)
+
+
 async def test_a_worker_that_stops_acquiring_withdraws_its_requests_at_once(autojump_clock, fleet):
     await fleet.create(4)
     fleet.start("ann", release_delay=None)
