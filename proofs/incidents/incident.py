@@ -95,6 +95,8 @@ class Incident:
 
     def start(self) -> None:
         """Begin the trickle, and wait until the service is ready and the first records have arrived."""
+        if not self.service.url:
+            raise TimeoutError(f"the service does not serve; it has ended with {self.service.process.poll()}")
         self._trickle.start()
         if not self.until(lambda: self.readyz()[0] == 200 and self.arrived() > 0, 60):
             raise TimeoutError(f"the service did not become ready: {self.readyz()}")

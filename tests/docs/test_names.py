@@ -105,9 +105,10 @@ def test_each_variable_of_a_setting_that_pages_and_proofs_write_is_one() -> None
     named = {
         (path.name, variable)
         for path in (*files, ROOT / "README.md")
-        for variable in re.findall(r"\bEFO_[A-Z]+__\w*[A-Z]\b", path.read_text())
+        for variable in re.findall(r"\b(?:EFO_)?[A-Z]+__\w*[A-Z]\b", path.read_text())  # proofs add the prefix
     }
     assert ("cases.py", "EFO_RELAY__MAX_RECORD_AGE_SECONDS") in named
+    assert ("sinks.py", "RELAY__COMMIT_SECONDS") in named
     assert not is_variable("EFO_RELAY__MAX_RECORD_AGE")
     assert sorted((name, variable) for name, variable in named if not is_variable(variable)) == []
 

@@ -130,7 +130,7 @@ def _object_log() -> Iterator[Incident]:
         options = {
             "RELAY__DIRECTORY": url,
             "RELAY__STORE_OPTIONS": json.dumps(given),
-            "RELAY__COMMIT_MILLISECONDS": 500,
+            "RELAY__COMMIT_SECONDS": 0.5,
         }
         with running(partial(in_log, parse_url(url, given)), options) as one:
             yield one
