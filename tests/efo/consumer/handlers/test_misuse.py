@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+from types import FunctionType
 
 import pytest
 import trio
@@ -405,6 +406,7 @@ def raised_by(function):
         (lambda: efo.errors.IsolateShardError(1, 2, 3), True),
         (lambda: json.loads(Customer("ann")), False),
         (lambda: len(Customer("ann")), False),
+        (lambda: json.dumps(1, 2), False),  # a call of a library is not looked into
         (lambda: efo.nothing, True),
         (lambda: __import__("efo.nothing"), True),
         (lambda: __import__("nothing"), False),
@@ -415,6 +417,22 @@ def raised_by(function):
 def test_what_python_says_of_an_object_of_efo_is_misuse_and_of_others_not(function, is_misuse):
     error = raised_by(function)
     assert (misuse_of_efo(error) is not None) is is_misuse, error
+
+
+async def calls(handler):
+    await handler(BATCH)
+
+
+async def test_only_a_call_of_efo_that_is_passed_on_is_misuse():
+    """What the application calls itself with `*` or `**` may be made of data."""
+    efos = FunctionType(calls.__code__, {**calls.__globals__, "__name__": "efo.consumer.handlers.handler"})
+    for call, is_misuse in ((efos, True), (calls, False)):
+        with pytest.raises(TypeError) as raised:
+            await call(passes_on(wants_more))
+        assert (misuse_of_efo(raised.value) is not None) is is_misuse
+    with pytest.raises(TypeError) as raised:
+        await passes_on(wants_more)(BATCH)
+    assert misuse_of_efo(raised.value) is None
 
 
 def test_a_mix_of_event_loops_is_told_in_one_sentence():
