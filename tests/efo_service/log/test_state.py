@@ -197,3 +197,8 @@ def test_the_time_until_the_disk_is_full_and_an_age_of_the_future_are_measured()
     assert values(reader)["efo.log.oldest.age", None] == 0.0
     measured.measured(Disk(5, 10), 1600.0)
     assert values(reader)["efo.log.oldest.age", None] == 600.0
+
+
+def test_of_several_measurements_of_the_disk_the_last_one_alone_is_exported() -> None:
+    measured = filled((200, 0.0), (100, 60.0))
+    assert ([*measured._free()], [*measured._total()]) == ([(100 * MIB, "")], [(1000 * MIB, "")])
