@@ -474,3 +474,35 @@ def test_mypy_knows_the_type_of_the_value(tmp_path):
     lines = APPLICATION.splitlines()
     wrong = [number for number, line in enumerate(lines, 1) if line.startswith(("good_one", "wrong", "order:"))]
     assert sorted({int(line.split("application.py:")[1].split(":")[0]) for line in found}) == wrong, done.stdout
+
+
+# --- when other tasks get a turn ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("size", "seconds", "counts", "turns"),
+    [
+        (1, 0.001, [33], [16, 32]),  # the clock is read once for so many records
+        (16 * 1024, 0.011, [5], [2, 4]),  # or for so many bytes
+        (16 * 1024 + 1, 0.011, [4], [1, 2, 3]),
+        (1, 0.008, [1, 1, 1, 1], [2]),  # the time of the calls before counts, until others had their turn
+    ],
+)
+async def test_other_tasks_get_a_turn_after_so_long_by_the_clock(monkeypatch, size, seconds, counts, turns):
+    now, made, passed = 0.0, 0, []
+
+    def deserializer(_record):
+        nonlocal now, made
+        now += seconds
+        made += 1
+
+    async def note() -> None:
+        passed.append(made)
+
+    monkeypatch.setattr(module, "perf_counter", lambda: now)
+    monkeypatch.setattr(module, "_pass", note)
+    spent = module._Turns()
+    for count in counts:
+        records = tuple(efo.Record(str(number), 0.0, bytes(size), "key") for number in range(count))
+        assert len(await module._values(deserializer, efo.Batch("orders", "s-0", records, None, 0, 0), spent)) == count
+    assert passed == turns

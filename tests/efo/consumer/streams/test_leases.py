@@ -6,6 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import trio.testing
 
 from efo.consumer.streams import leases as stream_leases
 from efo.consumer.streams.config import StreamConfig
@@ -46,7 +47,8 @@ class Table:
 @pytest.mark.parametrize("leases", ["leases.sqlite", Path("leases.sqlite"), "redis://host"])
 async def test_one_path_or_url_serves_all_streams(leases):
     async with open_lease_stores(leases, "app", None) as leases_of:
-        assert await leases_of(ORDERS, kinesis()) is leases
+        with trio.testing.assert_checkpoints():
+            assert await leases_of(ORDERS, kinesis()) is leases
 
 
 async def test_a_function_finds_the_store_of_each_stream():
