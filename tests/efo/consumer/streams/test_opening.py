@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -228,8 +229,8 @@ def test_the_logger_of_a_stream_has_its_name():
     assert logging_observer("orders")._logger.name == "efo.orders"
 
 
-async def test_one_key_at_a_time_is_processed_by_default(autojump_clock, monkeypatch):
-    made = []
+async def test_it_starts_with_its_consumer_and_processes_one_key_at_a_time_by_default(autojump_clock, monkeypatch):
+    made, consumer = [], SimpleNamespace()
 
     @asynccontextmanager
     async def streams(_streams, **_options):
@@ -237,11 +238,13 @@ async def test_one_key_at_a_time_is_processed_by_default(autojump_clock, monkeyp
             made.append(reader._key_concurrency)
             await trio.lowlevel.checkpoint()
 
-        yield SimpleNamespace(run=run)
+        consumer.run = run
+        yield consumer
 
     async def handle(_batch: efo.Batch) -> None:
         """Process nothing."""
 
     monkeypatch.setattr(opening, "open_streams", streams)
-    await opening.consume_streams([], handle, application="app")
-    assert made == [1]
+    async with trio.open_nursery() as nursery:
+        started = await nursery.start(partial(opening.consume_streams, [], handle, application="app"))
+    assert (started, made) == (consumer, [1])
