@@ -161,7 +161,7 @@ async def test_a_proxy_that_hangs_is_left_after_the_time_for_a_connection(
     )
 
     async def pass_time():
-        while not (attempts and re.search(message, attempts[0].waits_for)):  # noqa: ASYNC110 - what the code says
+        while not (attempts and re.search(message, attempts[0].waits_for)):
             await trio.lowlevel.checkpoint()
         await trio.testing.wait_all_tasks_blocked(0.01)
         mock_clock.jump(TIMEOUT)
