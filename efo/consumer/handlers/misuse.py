@@ -20,9 +20,12 @@ from efo.model import Batch, Record
 
 _TYPES: Final = "Batch|Record|ShardStream|DeadLetter|HandlerResult"
 _ERRORS: Final = "|".join(name for name in vars(efo.errors) if name.endswith("Error"))
+_PATH: Final = r"(?:efo\.(?:\w+\.)*)?"
+"""From Python 3.14 on, some messages name a type with its module."""
 _ABOUT_EFO: Final = re.compile(
-    rf"'(?P<quoted>{_TYPES})'"
-    rf"|\b(?:of type|non-iterable|not|got|to) (?P<named>{_TYPES})\b"
+    rf"['\"]{_PATH}(?P<quoted>{_TYPES})['\"]"
+    rf"|\b(?:type|non-iterable|not|got|to|concat|from) {_PATH}(?P<named>{_TYPES})\b"
+    rf"|, (?:but )?{_PATH}(?P<found>{_TYPES}) found$"
     rf"|^(?:descriptor .* of )?(?P<first>{_TYPES}|{_ERRORS})(?:\.__init__)?\(\) "
 )
 """How Python's own messages name a type: 'Record' object is not subscriptable, ... not Record, Batch.__init__() got."""
@@ -136,7 +139,7 @@ def _names_efo(error: TypeError, text: str) -> bool:
     """Return whether Python's message names a type of efo, and not one of the application with the same name."""
     if (match := _ABOUT_EFO.search(text)) is None:
         return False
-    name = match["quoted"] or match["named"] or match["first"]
+    name = match["quoted"] or match["named"] or match["found"] or match["first"]
     last = _last(error)
     known = None if last is None else {**last.tb_frame.f_globals, **last.tb_frame.f_locals}.get(name)
     return known is None or str(getattr(known, "__module__", "")).partition(".")[0] == "efo"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+import time
+from decimal import Decimal
 from types import FunctionType
 
 import pytest
@@ -49,12 +51,34 @@ def passed_on():
 
 
 MISUSES = [misspelled, misspelled_record, misspelled_name, subscripted, passed_on]
+OPERATIONS = {
+    "joined": lambda: b"".join(BATCH),
+    "joined as text": lambda: ",".join(BATCH),
+    "added to bytes": lambda: b"" + RECORD,
+    "added to a buffer": lambda: bytearray() + RECORD,
+    "added to text": lambda: "" + RECORD,
+    "added to a list": lambda: [] + BATCH,  # noqa: RUF005 - the operator
+    "added": lambda: 1 + RECORD,
+    "one character": lambda: ord(RECORD),
+    "rounded": lambda: round(RECORD),
+    "converted": lambda: Decimal(RECORD),
+    "a duration": lambda: time.sleep(RECORD),
+    "hexadecimal": lambda: bytes.fromhex(RECORD),
+}
+"""How Python words it differs: Record found, concat Record, not "Record", 'Record', type Record, from Record, efo.model.Record."""
 
 
 @pytest.mark.parametrize("function", MISUSES, ids=name_of)
 def test_an_exception_about_efos_own_objects_is_misuse(function):
     with pytest.raises((AttributeError, TypeError)) as raised:
         function()
+    assert misuse_of_efo(raised.value)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS.keys())
+def test_an_operation_that_a_record_or_batch_does_not_have_is_misuse(operation):
+    with pytest.raises(TypeError) as raised:
+        operation()
     assert misuse_of_efo(raised.value)
 
 
@@ -69,6 +93,7 @@ async def test_awaiting_asyncio_on_trio_is_misuse():
     [
         ValueError("bad data"),
         TypeError("unsupported operand type(s) for +: 'int' and 'str'"),
+        TypeError("in this document there is no Record found"),
         AttributeError("'NoneType' object has no attribute 'get'", name="get", obj=None),
         RuntimeError("no more room"),
         KeyError("id"),
