@@ -65,7 +65,7 @@ OPERATIONS = {
     "a duration": lambda: time.sleep(RECORD),
     "hexadecimal": lambda: bytes.fromhex(RECORD),
 }
-"""How Python words it differs: Record found, concat Record, not "Record", 'Record', type Record, from Record, efo.model.Record."""
+"""Python words them differently: Record found, concat Record, "Record", type Record, from Record, efo.model.Record."""
 
 
 @pytest.mark.parametrize("function", MISUSES, ids=name_of)
