@@ -91,8 +91,9 @@ class World:
         return Ended(status, out, err, time.monotonic() - began)
 
     def run(self, program: str, seconds: float = 40.0) -> Ended:
-        """Run a program of an application to its end."""
-        return self.wait(self.start("-c", PRELUDE + program), seconds)
+        """Run a program of an application to its end. One that hangs tells where each of its threads is."""
+        tells = f"import faulthandler; faulthandler.dump_traceback_later({seconds - 5})\n"
+        return self.wait(self.start("-c", tells + PRELUDE + program), seconds)
 
     def efo(self, *arguments: str, seconds: float = 40.0, **environment: str) -> Ended:
         """Run a command of efo to its end."""

@@ -275,9 +275,10 @@ with efo.sync.open_consumer("orders", **options) as consumer:
     thread = threading.Thread(target=interrupt, daemon=True)
     thread.start()
     while count < COUNT or len(got) < RECORDS:
+        batch = None
         try:
-            batch = None
-            batch = next(consumer)
+            for batch in consumer:  # as the documentation says: after `next`, Ctrl-C may come before the assignment
+                break
         except KeyboardInterrupt:
             count += 1
         held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
