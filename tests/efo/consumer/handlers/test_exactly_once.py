@@ -194,6 +194,22 @@ async def test_a_position_that_is_always_refused_isolates_its_shard(autojump_clo
             assert len(consumer.status().isolated) == 1
 
 
+async def test_a_position_that_is_refused_once_is_loaded_again_and_nothing_is_isolated(autojump_clock, new_database):
+    database, refused = new_database(), []
+
+    async def store(batch, move):
+        if not refused:
+            refused.append(move)
+            move.check(0)
+        await database.store(batch, move)
+
+    async with open_environment() as env:
+        env.put(1)
+        async with env.consuming(efo.ExactlyOnceHandler(store, database.load)) as consumer:
+            await trio.sleep(20)
+            assert (database.numbers, len(refused), consumer.status().isolated) == ([1], 1, ())
+
+
 @pytest.mark.parametrize("then", ["stop", "isolate"])
 async def test_a_database_that_is_down_at_the_start_is_left_to_the_policy(autojump_clock, then, new_database):
     database, calls = new_database(), []
