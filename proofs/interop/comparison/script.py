@@ -15,9 +15,9 @@ _LOW: Final = "0"
 _POLL: Final = 1.0
 _STATUS_TIMEOUT: Final = 600.0
 _CALL_INTERVAL: Final = 1.5
-"""A consumer may call SubscribeToShard once a second for a shard, """
+"""Seconds between two calls of SubscribeToShard for a shard: AWS permits one a second."""
 _TAKEOVER: Final = 5.5
-"""and successfully once in five."""
+"""Seconds until a call may end the subscription of an earlier one: AWS refuses it for five."""
 _BAD_TAG_CHARACTERS: Final = {"semicolon": ";", "comma": ",", "percent": "%", "tab": "\t", "newline": "\n"}
 
 

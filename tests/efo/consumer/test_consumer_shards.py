@@ -15,7 +15,6 @@ import trio
 from efo import events
 from efo.consumer.consumer import Consumer
 from efo.consumer.ending import CLOSED, TWO_READERS
-from efo.consumer.handlers.handler import Handler
 from efo.errors import (
     AccessDeniedError,
     ConfigurationError,
@@ -32,6 +31,7 @@ from efo.kinesis.shard_source import ShardEnd
 from efo.leases.stores.memory import MemoryLeaseStore
 from efo.model import Checkpoint, ChildShard, HashKeyRange, Lease, Position, Shard, StreamDescription
 from efo.settings import ConsumerSettings
+from tests.efo.consumer.no_readers import NO_READERS
 from tests.efo.consumer.test_shard_stream_events import WALL, Source, event
 
 KEYS = HashKeyRange("0", str(2**128 - 1))
@@ -225,22 +225,7 @@ async def test_shards_are_counted_by_their_state_when_it_may_have_changed(autoju
 # --- its run -----------------------------------------------------------------------------------------------
 
 
-class OtherHandler(Handler):
-    surface = "efo.aio"
-
-
-def no_coroutine(shard: object) -> None:
-    """Read nothing."""
-
-
-async def handle(batch: object) -> None:
-    """Process nothing."""
-
-
-@pytest.mark.parametrize(
-    ("reader", "message"),
-    [(OtherHandler(handle), "use efo.Handler"), (no_coroutine, "async def"), (handle, r"pass efo.Handler\(handle\)")],
-)
+@pytest.mark.parametrize(("reader", "message"), NO_READERS)
 async def test_what_is_no_reader_is_refused(autojump_clock, reader, message):
     with pytest.raises(ConfigurationError, match=message):
         await World().consumer.run(reader)

@@ -11,12 +11,12 @@ import pytest
 import trio
 
 from efo.consumer.ending import CLOSED, TWO_READERS
-from efo.consumer.handlers.handler import Handler
 from efo.consumer.streams.config import StreamConfig
 from efo.consumer.streams.consumer import MAX_PAUSE, MultiStreamConsumer
 from efo.errors import ConfigurationError, HandlerError, ServiceError, StreamRecreatedError
 from efo.events import ShardsListed, StreamIsolated, StreamRestored
 from efo.settings import ConsumerSettings
+from tests.efo.consumer.no_readers import NO_READERS
 
 DENIED = ServiceError("AccessDeniedException", "no\n  permission")
 RECREATED = StreamRecreatedError("created again")
@@ -271,26 +271,7 @@ async def test_a_consumer_has_one_reader_and_may_be_read_again(autojump_clock):
         await world.consumer.run(read)
 
 
-class OtherHandler(Handler):
-    surface = "efo.aio"
-
-
-def no_coroutine(shard: object) -> None:
-    """Read nothing."""
-
-
-async def handle(batch: object) -> None:
-    """Process nothing."""
-
-
-@pytest.mark.parametrize(
-    ("reader", "message"),
-    [
-        (OtherHandler(handle), "use efo.Handler"),
-        (no_coroutine, "async def"),
-        (handle, r"pass efo.Handler\(handle\)"),
-    ],
-)
+@pytest.mark.parametrize(("reader", "message"), NO_READERS)
 async def test_what_is_no_reader_is_refused(autojump_clock, reader, message):
     with pytest.raises(ConfigurationError, match=message):
         await World("a").consumer.run(reader)
