@@ -125,8 +125,9 @@ impl Step {
     /// Returns how many bytes of data the records have. None if one of them may be an aggregate.
     fn plain_size(&self, records: &Bound<'_, PyTuple>) -> Option<usize> {
         let sizes = records.iter_borrowed().map(|record| {
-            let data = self.record.data(&record)?;
-            (!data.as_bytes().starts_with(MAGIC)).then_some(data.as_bytes().len())
+            let data = self.record.data(record)?;
+            let data = data.as_bytes();
+            (!data.starts_with(MAGIC)).then_some(data.len())
         });
         sizes.sum()
     }
@@ -143,7 +144,7 @@ impl Step {
     ) -> PyResult<Bound<'py, PyList>> {
         let range =
             range.map(|(first, last)| RangeInclusive::new(u128::from_be_bytes(first), u128::from_be_bytes(last)));
-        let data: Vec<_> = records.iter().map(|record| self.record.data(&record)).collect();
+        let data: Vec<_> = records.iter_borrowed().map(|record| self.record.data(record)).collect();
         let bodies: Vec<_> = data.iter().map(|data| body(data.as_ref()?.as_bytes())).collect();
         let hashed: Vec<_> = bodies.iter().flatten().map(|(body, _)| *body).collect();
         let mut digests = lanes::digests_of(&hashed).into_iter();

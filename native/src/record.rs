@@ -95,18 +95,19 @@ impl RecordClass {
     }
 
     /// Returns the data of an object, if it is a record of this class itself.
-    pub fn data<'py>(&self, record: &Bound<'py, PyAny>) -> Option<Bound<'py, PyBytes>> {
-        if !record.get_type().is(&self.class) {
+    pub fn data<'a, 'py>(&self, record: Borrowed<'a, 'py, PyAny>) -> Option<Borrowed<'a, 'py, PyBytes>> {
+        if record.get_type_ptr().cast() != self.class.as_ptr() {
             return None;
         }
         let [_, _, offset, ..] = self.offsets;
-        // SAFETY: at this offset, objects of this class have a slot, which is empty or owns an object.
+        // SAFETY: at this offset, objects of this class have a slot, which is empty or owns an object. Nobody replaces it:
+        // the class is frozen.
         #[allow(unsafe_code)]
         let data = unsafe {
             let slot = record.as_ptr().byte_add(offset).cast::<*mut ffi::PyObject>();
-            Bound::from_borrowed_ptr_or_opt(record.py(), *slot)
+            Borrowed::from_ptr_or_opt(record.py(), *slot)
         };
-        data?.cast_into().ok()
+        data?.cast().ok()
     }
 }
 

@@ -56,15 +56,40 @@ impl<'a> Cursor<'a> {
     pub fn ascii(&mut self) -> Option<&'a str> {
         let text = self.raw()?;
         // Without a branch for each byte, the compiler compares many at a time; so below.
-        let is_plain = text.iter().fold(true, |so_far, &byte| so_far & (byte >= b' ') & (byte != b'\\'));
-        std::str::from_utf8(text).ok().filter(|text| is_plain && text.is_ascii())
+        let is_simple = text.iter().fold(true, |so_far, &byte| so_far & is_simple(byte));
+        std::str::from_utf8(text).ok().filter(|_| is_simple)
     }
 
     /// Takes a string of 1 to `max` digits.
     pub fn digits(&mut self, max: usize) -> Option<&'a [u8]> {
         let text = self.raw()?;
-        let are_digits = text.iter().fold(true, |so_far, byte| so_far & byte.is_ascii_digit());
-        Some(text).filter(|_| are_digits && (1..=max).contains(&text.len()))
+        Some(text).filter(|text| are_digits(text) && (1..=max).contains(&text.len()))
+    }
+
+    /// Takes this text.
+    pub fn take_text(&mut self, text: &[u8]) -> Option<()> {
+        self.0 = self.0.strip_prefix(text)?;
+        Some(())
+    }
+
+    /// Takes a string of digits that is as long as another one, with its quotes.
+    pub fn digits_like(&mut self, other: &[u8]) -> Option<&'a [u8]> {
+        let (quoted, rest) = self.0.split_at_checked(other.len())?;
+        let text = quoted.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
+        self.0 = rest;
+        Some(text).filter(|text| are_digits(text))
+    }
+
+    /// Takes a string as `raw` does, and looks for its end first where it is if the string is as long as another one.
+    ///
+    /// If that is a later quote, the text has a quote in it, as no base64 has.
+    pub fn raw_like(&mut self, other: &[u8]) -> Option<&'a [u8]> {
+        let alike = self.0.split_at_checked(other.len());
+        let Some(text) = alike.and_then(|(quoted, _)| quoted.strip_prefix(b"\"")?.strip_suffix(b"\"")) else {
+            return self.raw();
+        };
+        self.0 = self.0.get(other.len()..)?;
+        Some(text)
     }
 
     /// Takes the name of a member and its colon, without white space: the form in which AWS sends it.
@@ -78,14 +103,15 @@ impl<'a> Cursor<'a> {
     pub fn string(&mut self) -> Option<Cow<'a, [u8]>> {
         let before = *self;
         let text = self.raw()?;
+        if text.iter().fold(true, |so_far, &byte| so_far & is_simple(byte)) {
+            return Some(Cow::Borrowed(text));
+        }
         if text.contains(&b'\\') {
             *self = before;
             self.take(b'"')?;
             return self.unescape().map(Cow::Owned);
         }
-        // Whoever makes a text of it looks at it again: so what is ASCII is not read as UTF-8 here.
-        if text.is_ascii() { is_printable(text).then_some(text) } else { plain(text).map(str::as_bytes) }
-            .map(Cow::Borrowed)
+        plain(text).map(|text| Cow::Borrowed(text.as_bytes()))
     }
 
     fn unescape(&mut self) -> Option<Vec<u8>> {
@@ -229,6 +255,15 @@ const POWERS: [f64; MAX_EXACT] = [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1
 /// Fewer digits than those of the largest `i64`.
 const MAX_INTEGER: usize = 18;
 
+/// Whether a byte of a string is a character of ASCII that stands for itself.
+fn is_simple(byte: u8) -> bool {
+    (byte >= b' ') & (byte != b'\\') & byte.is_ascii()
+}
+
+fn are_digits(text: &[u8]) -> bool {
+    text.iter().fold(true, |so_far, byte| so_far & byte.is_ascii_digit())
+}
+
 /// Returns the text, if it is UTF-8 without control characters.
 fn plain(text: &[u8]) -> Option<&str> {
     std::str::from_utf8(text).ok().filter(|_| is_printable(text))
@@ -244,22 +279,32 @@ fn is_printable(text: &[u8]) -> bool {
 ///
 /// It is a quotient of two exact numbers then, and so what every correct parser returns (Clinger, 1990).
 fn short_number(text: &[u8]) -> Option<(f64, &[u8])> {
-    let (whole, rest) = digits(text);
-    let (fraction, rest) = digits(rest.strip_prefix(b".")?);
+    let (whole, whole_length, rest) = appended(0, text);
+    let (number, fraction_length, rest) = appended(whole, rest.strip_prefix(b".")?);
     let (exponent, rest) = match rest {
         [b'E', digit @ b'0'..=b'9', rest @ ..] => (usize::from(digit.wrapping_sub(b'0')), rest),
         _ => (0, rest),
     };
-    let count = whole.len().wrapping_add(fraction.len());
-    let is_short = count <= MAX_EXACT && !whole.is_empty() && !whole.starts_with(b"0") && !fraction.is_empty();
-    if !is_short || !matches!(rest, [b',' | b'}', ..]) {
+    let is_short = (1..=MAX_EXACT).contains(&whole_length.wrapping_add(fraction_length));
+    let is_usual = whole_length > 0 && fraction_length > 0 && !text.starts_with(b"0");
+    if !is_short || !is_usual || !matches!(rest, [b',' | b'}', ..]) {
         return None;
     }
-    let appended = |number: i64, byte: &u8| number.wrapping_mul(10).wrapping_add(i64::from(byte.wrapping_sub(b'0')));
-    let number = fraction.iter().fold(whole.iter().fold(0, appended), appended);
-    let scale = POWERS.get(fraction.len().checked_sub(exponent)?)?;
+    let scale = POWERS.get(fraction_length.checked_sub(exponent)?)?;
     #[allow(clippy::cast_precision_loss)] // it is less than 2**53
     Some((number as f64 / scale, rest))
+}
+
+/// Appends to a number the digits at the front of the text; returns how many they are, and the rest.
+///
+/// Of more digits than are exact, the number is of no use.
+fn appended(mut number: i64, text: &[u8]) -> (i64, usize, &[u8]) {
+    let mut rest = text;
+    while let [digit @ b'0'..=b'9', after @ ..] = rest {
+        number = number.wrapping_mul(10).wrapping_add(i64::from(digit.wrapping_sub(b'0')));
+        rest = after;
+    }
+    (number, text.len().wrapping_sub(rest.len()), rest)
 }
 
 /// Whether the text is a number by JSON's grammar, without a minus.

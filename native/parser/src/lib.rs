@@ -8,6 +8,7 @@ pub mod aggregate;
 pub mod data;
 pub mod frame;
 mod json;
+mod layout;
 pub mod md5;
 pub mod packed;
 pub mod records;

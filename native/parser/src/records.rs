@@ -6,6 +6,7 @@ use base64::Engine;
 use base64::engine::{DecodePaddingMode, GeneralPurposeConfig, Simd};
 
 use crate::json::Cursor;
+use crate::layout::{Found, Layout, Value};
 
 /// The maximum number of digits of a sequence number (AWS: `SequenceNumber`, pattern).
 const MAX_SEQUENCE_DIGITS: usize = 129;
@@ -23,7 +24,7 @@ fn usual_name(first: u8) -> Option<(&'static str, &'static [u8])> {
 }
 
 /// A record as it is on the wire. `data` is base64 that nobody has looked at.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Record<'a> {
     /// 1 to 129 digits.
     pub sequence_number: &'a [u8],
@@ -76,15 +77,22 @@ pub fn split(json: &[u8]) -> Option<Records<'_>> {
 
 fn array<'a>(cursor: &mut Cursor<'a>) -> Option<Vec<Record<'a>>> {
     let mut records = Vec::new();
+    let mut layout: Option<Layout<'a>> = None;
     let mut has_more = cursor.open(b'[', b']')?;
     while has_more {
-        records.push(record(cursor)?);
+        let usual = layout.as_ref().and_then(|layout| layout.take(cursor));
+        records.push(match usual {
+            Some(record) => record,
+            None => layout.insert(record(cursor)?).first(),
+        });
         has_more = cursor.next(b']')?;
     }
     Some(records)
 }
 
-fn record<'a>(cursor: &mut Cursor<'a>) -> Option<Record<'a>> {
+fn record<'a>(cursor: &mut Cursor<'a>) -> Option<Layout<'a>> {
+    cursor.peek();
+    let mut found = Found::new(cursor.0);
     let mut sequence_number = None;
     let mut arrival = None;
     let mut data = None;
@@ -92,34 +100,44 @@ fn record<'a>(cursor: &mut Cursor<'a>) -> Option<Record<'a>> {
     let mut encryption_type = None;
     let mut has_more = cursor.open(b'{', b'}')?;
     while has_more {
-        let is_first = match name(cursor)? {
-            "SequenceNumber" => sequence_number.replace(cursor.digits(MAX_SEQUENCE_DIGITS)?).is_none(),
-            "ApproximateArrivalTimestamp" => arrival.replace(cursor.number()?).is_none(),
-            "Data" => data.replace(cursor.raw()?).is_none(),
+        let name = name(cursor)?;
+        cursor.peek();
+        let start = cursor.0;
+        let (is_first, value) = match name {
+            "SequenceNumber" => {
+                (sequence_number.replace(cursor.digits(MAX_SEQUENCE_DIGITS)?).is_none(), Some(Value::Number))
+            }
+            "ApproximateArrivalTimestamp" => (arrival.replace(cursor.number()?).is_none(), Some(Value::Arrival)),
+            "Data" => (data.replace(cursor.raw()?).is_none(), Some(Value::Data)),
             "PartitionKey" => {
                 let key = if cursor.null() { None } else { Some(cursor.string()?) };
-                partition_key.replace(key).is_none()
+                let value = key.is_some().then_some(Value::Key);
+                (partition_key.replace(key).is_none(), value)
             }
             "EncryptionType" => {
                 let kind = if cursor.null() { None } else { Some(cursor.ascii()?) };
-                encryption_type.replace(kind).is_none()
+                (encryption_type.replace(kind).is_none(), None)
             }
             // The other fields of efo's Record, which no service sends.
             "SubSequenceNumber" | "ExplicitHashKey" | "Tags" => return None,
-            _ => cursor.simple().is_some(),
+            _ => (cursor.simple().is_some(), None),
         };
         if !is_first {
             return None;
         }
+        if let Some(value) = value {
+            found.add(value, start, cursor.0)?;
+        }
         has_more = cursor.next(b'}')?;
     }
-    Some(Record {
+    let record = Record {
         sequence_number: sequence_number?,
         arrival: arrival?,
         data: data?,
         partition_key: partition_key.flatten(),
         encryption_type: encryption_type.flatten(),
-    })
+    };
+    found.layout(record, cursor.0)
 }
 
 /// Takes the name of a member and the colon after it.
