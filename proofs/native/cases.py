@@ -136,12 +136,17 @@ def _http2_frame(chance: random.Random) -> bytes:
 
 
 def records(chance: random.Random) -> str:
-    """Make an array of records. Most of their members are usual ones."""
+    """Make an array of records. Most of their members are usual ones, and of half of the arrays all are laid out alike."""
     space = chance.choice(("", "", " ", "\n\t"))
-    return f"[{space}" + f",{space}".join(_record(chance) for _ in range(chance.choice((0, 1, 1, 2, 5)))) + f"{space}]"
+    layout = chance.choice((None, chance.randrange(2**32)))
+    made = [
+        _record(chance, chance if layout is None else random.Random(layout))
+        for _ in range(chance.choice((0, 1, 1, 2, 5)))
+    ]
+    return f"[{space}" + f",{space}".join(made) + f"{space}]"
 
 
-def _record(chance: random.Random) -> str:
+def _record(chance: random.Random, layout: random.Random) -> str:
     odd = chance.random() < 0.4  # whether a member may be odd
 
     def either(usual: str, *others: str) -> str:
@@ -150,6 +155,7 @@ def _record(chance: random.Random) -> str:
     data = base64.b64encode(chance.randbytes(chance.choice((0, 1, 2, 3, 40, 200)))).decode()
     key = json.dumps(chance.choice(KEYS), ensure_ascii=chance.random() < 0.5)
     at = repr(chance.uniform(0, 2e9)) if chance.random() < 0.5 else f"{chance.randrange(2_000_000_000_000) / 1000}"
+    at = chance.choice((at, at, "1.5", "1.55", "1.5E3"))
     members = [
         f'"SequenceNumber":{either(json.dumps(str(chance.randrange(10**56))), *RAW_STRINGS, json.dumps("1" * 130))}',
         f'"ApproximateArrivalTimestamp":{either(at, *NUMBERS)}',
@@ -161,7 +167,7 @@ def _record(chance: random.Random) -> str:
         members.append(chance.choice(MEMBERS))
     if odd and chance.random() < 0.3:
         members.pop(chance.randrange(len(members)))
-    return _object(members, chance).decode()
+    return _object(members, layout).decode()
 
 
 def _object(members: list[str], chance: random.Random) -> bytes:

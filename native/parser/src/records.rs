@@ -245,6 +245,46 @@ mod tests {
     }
 
     #[test]
+    fn a_record_is_read_after_any_other_as_it_is_alone() {
+        let changes = [
+            ("17", "18"),
+            ("17", "170"),
+            ("17", "1x"),
+            ("1.5", "1.55"),
+            ("1.5", "1.5E2"),
+            ("1.5", "2"),
+            ("AAE=", "AAECAwQF"),
+            ("AAE=", ""),
+            ("\"AAE=\"", "null"),
+            ("AAE=", "A\",\"New\":\""),
+            ("\"k\"", "\"\u{e9}\""),
+            ("\"k\"", r#""\u00e9""#),
+            ("\"k\"", "null"),
+            (",\"PartitionKey\":\"k\"", ""),
+            ("\"k\"", "\"k\",\"EncryptionType\":\"KMS\""),
+            ("\"k\"", "\"k\",\"EncryptionType\":null"),
+            ("\"k\"", "\"k\",\"New\":1"),
+            (":", " : "),
+            ("{", " {"),
+            ("}", " } "),
+            ("\"Sequence", "\"PartitionKey\":\"k\",\"Sequence"),
+        ];
+        let others: Vec<_> = changes.iter().map(|(from, to)| RECORD.replace(from, to)).collect();
+        let texts: Vec<_> = others.iter().map(String::as_str).chain([RECORD]).collect();
+        for (first, second) in texts.iter().flat_map(|first| texts.iter().map(move |second| (first, second))) {
+            let json = format!(r#"{{"Records":[{first},{second},{first}]}}"#);
+            let alone = |text: &str| {
+                let json = format!(r#"{{"Records":[{text}]}}"#);
+                format!("{:?}", split(json.as_bytes())?.records.first()?).into()
+            };
+            let expected: Option<Vec<String>> = [first, second, first].into_iter().map(|text| alone(text)).collect();
+            let found = split(json.as_bytes()).map(|found| found.records);
+            let found = found.map(|records| records.iter().map(|each| format!("{each:?}")).collect());
+            assert_eq!(found, expected, "{json}");
+        }
+    }
+
+    #[test]
     fn keys_are_unescaped() {
         let json = format!(r#"{{"Records":[{}]}}"#, RECORD.replace("\"k\"", r#""a\"\\\/\n\u00e9\ud83d\ude00é""#));
         let key = split(json.as_bytes()).and_then(|found| found.records.into_iter().next()?.partition_key);
@@ -256,7 +296,7 @@ mod tests {
         assert_eq!(decoded(b""), Some(vec![]));
         assert_eq!(decoded(b"AAE="), Some(vec![0, 1]));
         assert_eq!(decoded(&[b'A'; 400]), Some(vec![0; 300]));
-        for bad in ["A", "AAE", "AA==AA==", "AAF=", "====", "A===", "AA=A", "A-E=", "AAE=\n"] {
+        for bad in ["A", "AAE", "A\"E=", "AA==AA==", "AAF=", "====", "A===", "AA=A", "A-E=", "AAE=\n"] {
             assert_eq!(decoded(bad.as_bytes()), None, "{bad}");
         }
     }
