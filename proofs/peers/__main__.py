@@ -25,6 +25,7 @@ from efo.exception_groups import collapse_groups
 from proofs.local_servers.dynamodb import serve_dynamodb_local
 from proofs.local_servers.running import NotInstalledError
 from proofs.paths import ROOT
+from proofs.benchmarks.machine import interpreter
 from proofs.peers.chart import draw
 from proofs.peers.figures import Timing
 from proofs.peers.peers import BASE, PEERS, Peer
@@ -136,7 +137,7 @@ def _machine(options: argparse.Namespace) -> dict[str, Any]:
     return {
         "cores": os.cpu_count(),
         "system": f"{platform.system()} {platform.machine()}",
-        "python": platform.python_version(),
+        **interpreter(),
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "seconds": options.seconds,
         "rounds": options.rounds,
