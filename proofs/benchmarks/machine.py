@@ -37,7 +37,7 @@ def interpreter() -> dict[str, str]:
     return {
         "python": platform.python_version(),
         "compiler": platform.python_compiler(),
-        "openssl": ".".join(map(str, ssl.OPENSSL_VERSION_INFO[:3])),
+        "openssl": ssl.OPENSSL_VERSION.split()[1],
     }
 
 

@@ -136,7 +136,7 @@ def _http2_frame(chance: random.Random) -> bytes:
 
 
 def records(chance: random.Random) -> str:
-    """Make an array of records. Most of their members are usual ones, and of half of the arrays all are laid out alike."""
+    """Make an array of records, in half of the arrays all laid out alike. Most of their members are usual ones."""
     space = chance.choice(("", "", " ", "\n\t"))
     layout = chance.choice((None, chance.randrange(2**32)))
     made = [

@@ -22,10 +22,10 @@ from typing import Any, Final
 import trio
 
 from efo.exception_groups import collapse_groups
+from proofs.benchmarks.machine import interpreter
 from proofs.local_servers.dynamodb import serve_dynamodb_local
 from proofs.local_servers.running import NotInstalledError
 from proofs.paths import ROOT
-from proofs.benchmarks.machine import interpreter
 from proofs.peers.chart import draw
 from proofs.peers.figures import Timing
 from proofs.peers.peers import BASE, PEERS, Peer
