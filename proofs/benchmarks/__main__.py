@@ -43,10 +43,13 @@ MEASURES: Mapping[str, Callable[[Timing], Mapping[str, Value]]] = {
     "start": start,
     "linearity": linearity,
 }
-RESULTS, PAGE = ROOT / "docs" / "bench.json", ROOT / "docs" / "performance.md"
+RESULTS = {"python": ROOT / "docs" / "bench.json", "native": ROOT / "docs" / "native" / "bench.json"}
+"""By the step that made them."""
+PAGE = ROOT / "docs" / "performance.md"
 EXAMPLE = """examples:
   make bench ARGS="--only data-path small-events --seconds 2"
   make bench ARGS="--save"
+  EFO_NATIVE=0 make bench ARGS="--save"
 """
 
 
@@ -68,11 +71,17 @@ def report(text: str) -> None:
 
 def save(found: dict[str, Any]) -> None:
     """Write the results file and the table of the page. Figures that were not measured now stay as they were."""
-    kept = json.loads(RESULTS.read_text())["figures"] if RESULTS.exists() else {}
+    path = RESULTS[found["machine"]["step"]]
+    kept = json.loads(path.read_text())["figures"] if path.exists() else {}
     merged = kept | found["figures"]
     found = found | {"figures": {figure.name: merged[figure.name] for figure in FIGURES if figure.name in merged}}
-    RESULTS.write_text(json.dumps(found, indent=1) + "\n")
-    PAGE.write_text(with_table(PAGE.read_text(), found))
+    path.write_text(json.dumps(found, indent=1) + "\n")
+    PAGE.write_text(with_table(PAGE.read_text(), kept_results()))
+
+
+def kept_results() -> dict[str, dict[str, Any]]:
+    """Return the kept results, by step."""
+    return {step: json.loads(path.read_text()) for step, path in RESULTS.items() if path.exists()}
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -83,7 +92,9 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=5.0, help="length of a window; three are made (default: 5)")
     parser.add_argument("--json", action="store_true", help="print the JSON alone, without the table")
     parser.add_argument(
-        "--save", action="store_true", help="write docs/bench.json and the table of docs/performance.md"
+        "--save",
+        action="store_true",
+        help="write the table of docs/performance.md, and docs/bench.json or, with efo-native, docs/native/bench.json",
     )
     return parser.parse_args(arguments)
 

@@ -11,6 +11,7 @@ from proofs.benchmarks.figures.targets import FIGURES, Figure
 from proofs.benchmarks.readers.samples import Window
 
 START, END = "<!-- bench: from here -->", "<!-- bench: to here -->"
+_STEPS = {"python": "Python alone", "native": "with efo-native"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,50 +66,60 @@ def rounded(value: float) -> float:
 
 def table(figures: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     """Yield the lines of a table for a terminal, by group, from the form as JSON."""
-    rows = [(figure, _cells(figure, figures[figure.name])) for figure in FIGURES if figure.name in figures]
-    width = max((len(cells[0]) for _, cells in rows), default=0)
+    rows = [(figure, _cells(figures[figure.name])) for figure in FIGURES if figure.name in figures]
+    width = max((len(_title(figure)) for figure, _ in rows), default=0)
     group = ""
-    for figure, (title, value, spread, target, met) in rows:
+    for figure, (value, spread, met) in rows:
         if figure.group != group:
             group = figure.group
             yield f"\n{group}"
-        yield f"  {title:<{width}}  {value:>9}  {spread:<17} {target:<28} {met}".rstrip()
+        yield f"  {_title(figure):<{width}}  {value:>9}  {spread:<17} {_target(figure):<28} {met}".rstrip()
 
 
-def document(found: Mapping[str, Any]) -> str:
-    """Return the table of docs/performance.md, in Markdown, from the results file."""
-    machine = found["machine"]
-    lines = [
-        (
-            f"{machine['date']}, efo {machine['commit']}; {machine['cores']} cores ({machine['processor']}), Python"
-            f" {machine['python']}, load average {machine['load_average']:g}, windows of {machine['seconds']:g} s."
-        ),
-        "",
-        "| figure | value | spread | target | met |",
-        "|---|---:|---|---|---|",
-    ]
+def document(runs: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the table of docs/performance.md, in Markdown, from the results by step."""
+    lines = [f"{_STEPS[step]}: {_conditions(found['machine'])}" for step, found in runs.items()]
+    titles = "".join(f" {_STEPS[step]} | spread | met |" for step in runs)
+    table_lines = [f"| figure | target |{titles}", "|---|---|" + "---:|---|---|" * len(runs)]
     for figure in FIGURES:
-        if figure.name in found["figures"]:
-            title, *cells = _cells(figure, found["figures"][figure.name])
-            lines.append(f"| {figure.group}: {title} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        found = [run["figures"].get(figure.name) for run in runs.values()]
+        if any(found):
+            title, target = _title(figure), _target(figure)
+            table_lines.append(f"| {figure.group}: {title} | {target} |{''.join(map(_columns, found))}")
+    return "\n\n".join((*lines, "\n".join(table_lines)))
 
 
-def with_table(page: str, found: Mapping[str, Any]) -> str:
+def _conditions(machine: Mapping[str, Any]) -> str:
+    return (
+        f"{machine['date']}, efo {machine['commit']}; {machine['cores']} cores ({machine['processor']}), Python"
+        f" {machine['python']} ({machine['compiler']}, OpenSSL {machine['openssl']}), load average"
+        f" {machine['load_average']:g}, windows of {machine['seconds']:g} s."
+    )
+
+
+def _columns(found: Mapping[str, Any] | None) -> str:
+    return " - |  |  |" if found is None else "".join(f" {cell} |" for cell in _cells(found))
+
+
+def with_table(page: str, runs: Mapping[str, Mapping[str, Any]]) -> str:
     """Return a page with its table replaced. Raises ValueError if it has no markers."""
     before, start, rest = page.partition(START)
     _, end, after = rest.partition(END)
     if not start or not end:
         raise ValueError(f"the page has no lines {START} and {END}")
-    return f"{before}{START}\n\n{document(found)}\n\n{END}{after}"
+    return f"{before}{START}\n\n{document(runs)}\n\n{END}{after}"
 
 
-def _cells(figure: Figure, found: Mapping[str, Any]) -> tuple[str, str, str, str, str]:
-    title = f"{figure.title}, {figure.unit}" if figure.unit else figure.title
+def _title(figure: Figure) -> str:
+    return f"{figure.title}, {figure.unit}" if figure.unit else figure.title
+
+
+def _cells(found: Mapping[str, Any]) -> tuple[str, str, str]:
+    """Return the value, its spread, and whether it meets the target."""
     if found["value"] is None:
-        return title, "-", "", _target(figure), f"not measured: {found['why']}"
+        return "-", "", f"not measured: {found['why']}"
     met = {True: "yes", False: "no", None: ""}[found["met"]]
-    return title, f"{found['value']:g}", f"{found['low']:g} to {found['high']:g}", _target(figure), met
+    return f"{found['value']:g}", f"{found['low']:g} to {found['high']:g}", met
 
 
 def _target(figure: Figure) -> str:

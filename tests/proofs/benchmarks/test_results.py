@@ -1,8 +1,7 @@
-import json
-
 import pytest
 
-from proofs.benchmarks.__main__ import MEASURES, PAGE, RESULTS, measure, parse
+from proofs.benchmarks import __main__ as bench
+from proofs.benchmarks.__main__ import MEASURES, PAGE, kept_results, measure, parse, save
 from proofs.benchmarks.figures.results import (
     END,
     START,
@@ -27,7 +26,10 @@ VALUES = {
 MACHINE = {
     "cores": 2,
     "processor": "AMD EPYC",
-    "python": "3.11.7",
+    "python": "3.13.18",
+    "compiler": "GCC 16.2.0",
+    "openssl": "3.6.5",
+    "step": "python",
     "date": "2026-01-31",
     "commit": "abc1234",
     "load_average": 0.5,
@@ -79,21 +81,51 @@ def test_values_have_three_significant_digits():
 
 
 def test_the_table_of_a_page_is_replaced_between_its_markers():
-    found = {"figures": figures_as_json(VALUES), "machine": MACHINE}
-    page = with_table(f"# Title\n\n{START}\nold\n{END}\n\nText\n", found)
-    assert page == f"# Title\n\n{START}\n\n{document(found)}\n\n{END}\n\nText\n"
-    assert "| cores: records per second, 2 processes to 1 | - |  | at least 1.8 | not measured: needs 3 cores |" in page
-    assert with_table(page, found) == page
+    runs = {"python": {"figures": figures_as_json(VALUES), "machine": MACHINE}}
+    page = with_table(f"# Title\n\n{START}\nold\n{END}\n\nText\n", runs)
+    assert page == f"# Title\n\n{START}\n\n{document(runs)}\n\n{END}\n\nText\n"
+    assert "| cores: records per second, 2 processes to 1 | at least 1.8 | - |  | not measured: needs 3 cores |" in page
+    assert with_table(page, runs) == page
+
+
+def test_what_was_measured_with_efo_native_stands_beside_the_rest():
+    native = {"latency_p99_ms": Measured(9.0, 8.0, 10.0), "event_cpu_ms": Measured(0.19, 0.18, 0.2)}
+    runs = {
+        "python": {"figures": figures_as_json(VALUES), "machine": MACHINE},
+        "native": {"figures": figures_as_json(native), "machine": MACHINE | {"step": "native"}},
+    }
+    lines = document(runs).splitlines()
+    assert lines[0].startswith("Python alone: 2026-01-31, efo abc1234; 2 cores (AMD EPYC), Python 3.13.18 (GCC 16.2.0,")
+    assert lines[2].startswith("with efo-native: 2026-01-31")
+    title = "put to handler, 1,000 records/s over 50 shards, p99, ms"
+    assert f"| small-events: {title} | at most 15 | 20 | 10 to 30 | no | 9 | 8 to 10 | yes |" in lines
+    title = "CPU time per event of one record, ms"
+    assert f"| small-events: {title} | at most 0.2 | - |  |  | 0.19 | 0.18 to 0.2 | yes |" in lines
+
+
+@pytest.mark.parametrize("step", ["python", "native"])
+def test_results_are_kept_by_step_and_what_was_not_measured_stays(tmp_path, monkeypatch, step):
+    monkeypatch.setattr(bench, "RESULTS", {each: tmp_path / f"{each}.json" for each in ("python", "native")})
+    monkeypatch.setattr(bench, "PAGE", tmp_path / "page.md")
+    (tmp_path / "page.md").write_text(f"{START}{END}")
+    for value in (Measured(9.0, 8.0, 10.0), Measured(7.0, 6.0, 8.0)):
+        save({"figures": figures_as_json({"latency_p99_ms": value}), "machine": MACHINE | {"step": step}})
+    save({"figures": figures_as_json({"event_cpu_ms": Measured(0.3, 0.2, 0.4)}), "machine": MACHINE | {"step": step}})
+    assert {each: list(run["figures"]) for each, run in kept_results().items()} == {
+        step: ["event_cpu_ms", "latency_p99_ms"]
+    }
+    assert kept_results()[step]["figures"]["latency_p99_ms"]["value"] == 7.0
+    assert "| 7 | 6 to 8 | yes |" in (tmp_path / "page.md").read_text()
 
 
 def test_a_page_without_markers_is_an_error():
     with pytest.raises(ValueError, match="no lines"):
-        with_table("# Title\n", {"figures": {}, "machine": MACHINE})
+        with_table("# Title\n", {})
 
 
 def test_the_page_shows_the_kept_results():
     page = PAGE.read_text()
-    assert with_table(page, json.loads(RESULTS.read_text())) == page
+    assert with_table(page, kept_results()) == page
 
 
 def test_a_group_that_fails_says_why_for_each_of_its_figures(monkeypatch):
