@@ -72,23 +72,35 @@ impl<'a> Cursor<'a> {
         Some(())
     }
 
-    /// Takes a string of digits that is as long as another one, with its quotes.
+    /// Takes a string of digits that is as long as another one.
     pub fn digits_like(&mut self, other: &[u8]) -> Option<&'a [u8]> {
-        let (quoted, rest) = self.0.split_at_checked(other.len())?;
-        let text = quoted.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
-        self.0 = rest;
-        Some(text).filter(|text| are_digits(text))
+        self.quoted_like(other).filter(|text| are_digits(text))
     }
 
     /// Takes a string as `raw` does, and looks for its end first where it is if the string is as long as another one.
     ///
     /// If that is a later quote, the text has a quote in it, as no base64 has.
     pub fn raw_like(&mut self, other: &[u8]) -> Option<&'a [u8]> {
-        let alike = self.0.split_at_checked(other.len());
-        let Some(text) = alike.and_then(|(quoted, _)| quoted.strip_prefix(b"\"")?.strip_suffix(b"\"")) else {
-            return self.raw();
-        };
-        self.0 = self.0.get(other.len()..)?;
+        self.quoted_like(other).or_else(|| self.raw())
+    }
+
+    /// Takes a string as `string` does, and looks for its end first where it is if the string is as long as another one.
+    pub fn string_like(&mut self, other: &[u8]) -> Option<Cow<'a, [u8]>> {
+        let mut ahead = *self;
+        let Some(text) = ahead.quoted_like(other) else { return self.string() };
+        let is_simple = text.iter().fold(true, |so_far, &byte| so_far & is_simple(byte) & (byte != b'"'));
+        if !is_simple {
+            return self.string();
+        }
+        *self = ahead;
+        Some(Cow::Borrowed(text))
+    }
+
+    /// Takes what is between two quotes, as far apart as those of another string: other quotes may be in it.
+    fn quoted_like(&mut self, other: &[u8]) -> Option<&'a [u8]> {
+        let (quoted, rest) = self.0.split_at_checked(other.len())?;
+        let text = quoted.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
+        self.0 = rest;
         Some(text)
     }
 

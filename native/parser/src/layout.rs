@@ -73,7 +73,7 @@ impl<'a> Layout<'a> {
                 Value::Arrival if ahead.take_text(like).is_some() => {}
                 Value::Arrival => record.arrival = ahead.number()?,
                 Value::Data => record.data = ahead.raw_like(like)?,
-                Value::Key => record.partition_key = Some(ahead.string()?),
+                Value::Key => record.partition_key = Some(ahead.string_like(like)?),
             }
         }
         ahead.take_text(self.end)?;
