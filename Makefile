@@ -15,6 +15,9 @@ BYTECODE := $(VENV)/.bytecode
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && break; done)
 
+# That of the environment of efo alone: one that `.ci/pythons` has unpacked, without pip, or that uv has installed.
+VENV_PYTHON ?= .tools/uv/bin/python
+
 # uv uses the system's certificates, as pip does, and only the Python found above.
 export UV_SYSTEM_CERTS := 1
 export UV_PYTHON_DOWNLOADS := never
@@ -135,7 +138,7 @@ $(UV): requirements/uv.txt
 	@touch $@
 
 $(READY): $(UV) requirements/build.txt requirements/dev.txt pyproject.toml
-	@test -x $(BIN)/python || $(UV) venv --quiet --python .tools/uv/bin/python $(VENV)
+	@test -x $(BIN)/python || $(UV) venv --quiet --python $(VENV_PYTHON) $(VENV)
 	$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements/build.txt
 	$(UV) pip install --quiet --python $(BIN)/python --require-hashes --no-build-isolation -r requirements/dev.txt
 	$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
