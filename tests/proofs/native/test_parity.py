@@ -94,6 +94,13 @@ def test_the_parser_forbids_unsafe_code_and_two_files_of_the_binding_have_all():
     assert found == {"native/src/lanes.rs": 1, "native/src/record.rs": 4}
 
 
+def test_what_cargo_has_built_is_no_code_of_ours(tmp_path):
+    for path in ("native/src/one.rs", "native/target/debug/build/of-a-crate/out/host.rs"):
+        (tmp_path / path).parent.mkdir(parents=True)
+        (tmp_path / path).write_text("fn f() { unsafe { g() } }")
+    assert unsafe_blocks(tmp_path / "native") == {"native/src/one.rs": 1}
+
+
 def test_each_unsafe_block_says_why_it_is_sound():
     for path, count in unsafe_blocks().items():
         assert (ROOT / path).read_text().count("// SAFETY: ") == count, path
