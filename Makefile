@@ -15,10 +15,11 @@ BYTECODE := $(VENV)/.bytecode
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && break; done)
 
-# That of the environment of efo alone: one that `.ci/pythons` has unpacked, without pip, or that uv has installed.
+# The interpreter of efo's own environment when that is made, by default PYTHON. It needs no pip, so one that `.ci/pythons` has
+# unpacked will do.
 VENV_PYTHON ?= .tools/uv/bin/python
 
-# uv uses the system's certificates, as pip does, and only the Python found above.
+# uv uses the system's certificates, as pip does, and only the Pythons named above.
 export UV_SYSTEM_CERTS := 1
 export UV_PYTHON_DOWNLOADS := never
 export UV_HTTP_TIMEOUT := 300

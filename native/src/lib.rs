@@ -144,7 +144,9 @@ impl Step {
     ) -> PyResult<Bound<'py, PyList>> {
         let range =
             range.map(|(first, last)| RangeInclusive::new(u128::from_be_bytes(first), u128::from_be_bytes(last)));
-        let data: Vec<_> = records.iter_borrowed().map(|record| self.record.data(record)).collect();
+        // Owned: while user records are made, a garbage collection may run anything.
+        let data = records.iter_borrowed().map(|record| self.record.data(record).map(Borrowed::to_owned));
+        let data: Vec<_> = data.collect();
         let bodies: Vec<_> = data.iter().map(|data| body(data.as_ref()?.as_bytes())).collect();
         let hashed: Vec<_> = bodies.iter().flatten().map(|(body, _)| *body).collect();
         let mut digests = lanes::digests_of(&hashed).into_iter();

@@ -100,8 +100,8 @@ impl RecordClass {
             return None;
         }
         let [_, _, offset, ..] = self.offsets;
-        // SAFETY: at this offset, objects of this class have a slot, which is empty or owns an object. Nobody replaces it:
-        // the class is frozen.
+        // SAFETY: at this offset, objects of this class have a slot, which is empty or owns an object. Nobody replaces it
+        // while no code of Python runs; who lets some run takes a reference first.
         #[allow(unsafe_code)]
         let data = unsafe {
             let slot = record.as_ptr().byte_add(offset).cast::<*mut ffi::PyObject>();

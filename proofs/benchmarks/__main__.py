@@ -1,4 +1,4 @@
-"""Measures efo, each figure beside its target: `make bench`. It takes a quarter of an hour. See docs/performance.md.
+"""Measures efo, each figure beside its target: `make bench`. It takes about twenty minutes. See docs/performance.md.
 
     data-path      one core, through leases, checkpoints and metrics, at full speed
     relay          the whole `efo run`, into the embedded log and into Kafka

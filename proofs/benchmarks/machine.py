@@ -23,7 +23,7 @@ def machine(**more: Any) -> dict[str, Any]:
         **interpreter(),
         "step": DECODER.name,
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
-        "commit": _commit(),
+        "commit": commit(),
         "load_average": round(os.getloadavg()[0], 1),
         **more,
     }
@@ -50,7 +50,8 @@ def _processor() -> str:
     return next(names, platform.machine())
 
 
-def _commit() -> str:
+def commit() -> str:
+    """Return the commit of this checkout, and whether something in it has changed; "unknown" outside of one."""
     command = ["git", "describe", "--always", "--dirty"]
     try:
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)  # noqa: S603

@@ -22,7 +22,8 @@ from typing import Any, Final
 import trio
 
 from efo.exception_groups import collapse_groups
-from proofs.benchmarks.machine import interpreter
+from efo.protocol.native import DECODER
+from proofs.benchmarks.machine import commit, interpreter
 from proofs.local_servers.dynamodb import serve_dynamodb_local
 from proofs.local_servers.running import NotInstalledError
 from proofs.paths import ROOT
@@ -138,6 +139,8 @@ def _machine(options: argparse.Namespace) -> dict[str, Any]:
         "cores": os.cpu_count(),
         "system": f"{platform.system()} {platform.machine()}",
         **interpreter(),
+        "step": DECODER.name,
+        "commit": commit(),
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "seconds": options.seconds,
         "rounds": options.rounds,

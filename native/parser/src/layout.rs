@@ -1,4 +1,4 @@
-//! The layout of a record. That of the next one is nearly always the same, so that only its values have to be read.
+//! The layout of a record. That of the next ones is nearly always the same, so that only their values have to be read.
 
 use crate::json::Cursor;
 use crate::records::Record;

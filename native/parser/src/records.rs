@@ -30,7 +30,7 @@ pub struct Record<'a> {
     pub sequence_number: &'a [u8],
     /// In seconds since the epoch.
     pub arrival: f64,
-    /// In base64.
+    /// In base64, unless it has a quote or anything else that decoding refuses.
     pub data: &'a [u8],
     /// In UTF-8. None if it is missing or null.
     pub partition_key: Option<Cow<'a, [u8]>>,
@@ -52,7 +52,7 @@ pub struct Records<'a> {
 /// Reads the member `Records` of a JSON object.
 ///
 /// The other members are not looked at: whoever parses `before`, `[]` and `after` finds whether they are valid. If that
-/// is valid JSON, then so is the whole, with the same members.
+/// is valid JSON, and the data of each record is base64, then so is the whole, with the same members.
 #[must_use]
 pub fn split(json: &[u8]) -> Option<Records<'_>> {
     let mut cursor = Cursor(json);
