@@ -104,13 +104,6 @@ impl<'a> Cursor<'a> {
         Some(text)
     }
 
-    /// Takes the name of a member and its colon, without white space: the form in which AWS sends it.
-    pub fn has_name(&mut self, name_and_colon: &[u8]) -> bool {
-        let rest = self.0.strip_prefix(name_and_colon);
-        self.0 = rest.unwrap_or(self.0);
-        rest.is_some()
-    }
-
     /// Takes any string. `None` for half a surrogate pair, an unknown escape, a control character, and for no UTF-8.
     pub fn string(&mut self) -> Option<Cow<'a, [u8]>> {
         let before = *self;
@@ -297,7 +290,7 @@ fn short_number(text: &[u8]) -> Option<(f64, &[u8])> {
         [b'E', digit @ b'0'..=b'9', rest @ ..] => (usize::from(digit.wrapping_sub(b'0')), rest),
         _ => (0, rest),
     };
-    let is_short = (1..=MAX_EXACT).contains(&whole_length.wrapping_add(fraction_length));
+    let is_short = whole_length.wrapping_add(fraction_length) <= MAX_EXACT;
     let is_usual = whole_length > 0 && fraction_length > 0 && !text.starts_with(b"0");
     if !is_short || !is_usual || !matches!(rest, [b',' | b'}', ..]) {
         return None;

@@ -11,18 +11,6 @@ use crate::layout::{Found, Layout, Value};
 /// The maximum number of digits of a sequence number (AWS: `SequenceNumber`, pattern).
 const MAX_SEQUENCE_DIGITS: usize = 129;
 
-/// Returns the member of a record whose name has this first letter, and how it begins if no white space is around it.
-fn usual_name(first: u8) -> Option<(&'static str, &'static [u8])> {
-    match first {
-        b'A' => Some(("ApproximateArrivalTimestamp", b"\"ApproximateArrivalTimestamp\":")),
-        b'D' => Some(("Data", b"\"Data\":")),
-        b'P' => Some(("PartitionKey", b"\"PartitionKey\":")),
-        b'S' => Some(("SequenceNumber", b"\"SequenceNumber\":")),
-        b'E' => Some(("EncryptionType", b"\"EncryptionType\":")),
-        _ => None,
-    }
-}
-
 /// A record as it is on the wire. `data` is base64 that nobody has looked at.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record<'a> {
@@ -142,11 +130,6 @@ fn record<'a>(cursor: &mut Cursor<'a>) -> Option<Layout<'a>> {
 
 /// Takes the name of a member and the colon after it.
 fn name<'a>(cursor: &mut Cursor<'a>) -> Option<&'a str> {
-    if let Some((name, quoted)) = cursor.0.get(1).and_then(|first| usual_name(*first))
-        && cursor.has_name(quoted)
-    {
-        return Some(name);
-    }
     let name = cursor.ascii()?;
     cursor.take(b':')?;
     Some(name)
